@@ -1,0 +1,1 @@
+"""Tacit: graph neural networks under differential privacy, with the promise spelt out."""
