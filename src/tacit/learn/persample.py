@@ -263,7 +263,7 @@ def _check_modules(model: nn.Module, trainable: set[int]) -> None:
                 why="batch statistics mix records, so no record's influence is bounded",
                 remedy="build the network with batch_norm=False",
             )
-        owned = {key: p for key, p in module.named_parameters(recurse=False)}
+        owned = dict(module.named_parameters(recurse=False))
         owned = {key: p for key, p in owned.items() if id(p) in trainable}
         plain = type(module) is nn.Linear and set(owned) <= {"weight", "bias"}
         if owned and not plain:
