@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import GraphError
+
+MAX_NODES = 2**31 - 1
+"""Arcs are stored as 32-bit node indices."""
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
@@ -19,6 +22,44 @@ def _freeze(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def _typed(value: object, dtype: type, what: str) -> np.ndarray:
+    """A read-only view of the given type; converts only where no value changes."""
+    array = np.asarray(value)
+    if array.dtype == dtype:
+        return _freeze(array)
+    if array.dtype.kind not in "biuf" or (dtype is np.bool_ and array.dtype.kind != "b"):
+        raise GraphError(f"{what} cannot be of type {array.dtype}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted: np.ndarray = array.astype(dtype)
+    # Features may lose digits on their way to 32-bit floats; counts and indices may not change.
+    if np.dtype(dtype).kind == "i" and not np.array_equal(converted, array):
+        raise GraphError(
+            f"{what} hold a value that does not fit {np.dtype(dtype).name}",
+            why="identifiers beyond 32 bits, or fractions, would be silently changed",
+            remedy="number the nodes 0..n-1, or load tables, which take any identifier",
+        )
+    return _freeze(converted)
+
+
+def all_finite(rows: np.ndarray) -> np.ndarray:
+    """Whether each row is free of NaN and infinities, in blocks so that memory stays small."""
+    good = np.empty(len(rows), dtype=bool)
+    step = max(1, (1 << 22) // max(1, rows.shape[1]))
+    for start in range(0, len(rows), step):
+        good[start : start + step] = np.isfinite(rows[start : start + step]).all(axis=1)
+    return good
+
+
+def transpose(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """CSR of the transposed links, rows sorted, by counting: O(nodes + arcs)."""
+    from scipy.sparse import csr_array
+
+    n = len(indptr) - 1
+    small = indptr if len(indices) > MAX_NODES else indptr.astype(np.int32)
+    flipped = csr_array((np.ones(len(indices), np.bool_), indices, small), shape=(n, n)).tocsc()
+    return flipped.indptr.astype(np.int64), flipped.indices.astype(np.int32, copy=False)
 
 
 @dataclass(frozen=True)
@@ -75,6 +116,9 @@ class Graph:
         classes: Number of classes.
         ids: The owner's identifiers in node order, when they are not 0..n-1.
         name: Where the graph came from.
+        class_names: What the owner calls each class, when it is not its number.
+        notes: What a reader changed on the way in, such as merged duplicates. They describe the
+            private graph, so they are as private as the graph is.
     """
 
     indptr: IntArray
@@ -88,16 +132,26 @@ class Graph:
     classes: int
     ids: np.ndarray | None = None
     name: str = field(default="graph")
+    class_names: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for key in ("indptr", "indices", "features", "labels", "train", "val", "test"):
-            object.__setattr__(self, key, _freeze(np.asarray(getattr(self, key))))
-        self._validate()
+        for key, dtype in _TYPES.items():
+            object.__setattr__(self, key, _typed(getattr(self, key), dtype, key))
+        if self.ids is not None:
+            object.__setattr__(self, "ids", _freeze(np.asarray(self.ids)))
+        self._check_links()
+        self._check_rows()
+        self._check_labels()
 
-    def _validate(self) -> None:
-        n = len(self.indptr) - 1
+    def _check_links(self) -> None:
+        n = len(self.indptr) - 1 if self.indptr.ndim == 1 else 0
         if n < 1:
             raise GraphError("the graph has no nodes", remedy="check that the file is not empty")
+        if n > MAX_NODES:
+            raise GraphError(f"{n:,} nodes are more than {MAX_NODES:,}")
+        if self.indices.ndim != 1:
+            raise GraphError("the CSR arcs must be one-dimensional")
         if self.indptr[0] != 0 or self.indptr[-1] != len(self.indices):
             raise GraphError("the CSR row pointers do not span the arcs")
         if np.any(np.diff(self.indptr) < 0):
@@ -108,15 +162,54 @@ class Graph:
                 why=f"node indices must lie in 0..{n - 1}",
                 remedy="drop dangling links or add the missing nodes",
             )
+        self._check_lists()
+
+    def _check_lists(self) -> None:
+        """Each list sorted, without duplicates or self-loops, and symmetric unless directed."""
+        step = self.indices[1:] > self.indices[:-1]
+        starts = self.indptr[1:-1]
+        step[starts[(starts > 0) & (starts < self.arcs)] - 1] = True
+        if not step.all():
+            raise GraphError(
+                "an out-list is not sorted or names a node twice",
+                why="a link counted twice would move every sum by more than its sensitivity",
+                remedy="build the graph with tacit.graph.from_arcs",
+            )
+        sources = np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.indptr))
+        if np.any(sources == self.indices):
+            raise GraphError(
+                "a node links to itself",
+                why="a self-loop carries no relation between two individuals",
+                remedy="build the graph with tacit.graph.from_arcs, which drops self-loops",
+            )
+        if not self.directed:
+            indptr, indices = transpose(self.indptr, self.indices)
+            if not (np.array_equal(indptr, self.indptr) and np.array_equal(indices, self.indices)):
+                raise GraphError(
+                    "the graph is declared symmetric but an arc has no reverse",
+                    why="a link that one side lists and the other does not is a directed arc",
+                    remedy="set directed=True, or add the reverses with tacit.graph.symmetrize",
+                )
+
+    def _check_rows(self) -> None:
+        n = self.nodes
         if self.features.ndim != 2 or len(self.features) != n:
             raise GraphError(f"features must have one row for each of the {n} nodes")
-        if not np.isfinite(self.features).all():
-            bad = int(np.flatnonzero(~np.isfinite(self.features).all(axis=1))[0])
+        finite = all_finite(self.features)
+        if not finite.all():
+            bad = int(np.argmin(finite))
             raise GraphError(
                 "a feature is NaN or infinite",
                 why=f"the first such row is node {bad}, and one NaN poisons every sum it enters",
                 remedy="impute or drop it before loading",
             )
+        if self.ids is not None and self.ids.shape != (n,):
+            raise GraphError(f"ids must have one entry for each of the {n} nodes")
+
+    def _check_labels(self) -> None:
+        n = self.nodes
+        if self.class_names is not None and len(self.class_names) != self.classes:
+            raise GraphError(f"{len(self.class_names)} class names for {self.classes} classes")
         for key in ("labels", "train", "val", "test"):
             if getattr(self, key).shape != (n,):
                 raise GraphError(f"{key} must have one entry for each of the {n} nodes")
@@ -124,6 +217,7 @@ class Graph:
             raise GraphError(
                 "a label is out of range",
                 why=f"labels must lie in 0..{self.classes - 1}, or be -1 for unknown",
+                remedy="number the classes from 0, and mark unknown labels with -1",
             )
         if np.any(self.labels[self.train] < 0):
             raise GraphError(
@@ -151,11 +245,8 @@ class Graph:
         """CSR of the transpose: row v holds the nodes that list v."""
         if not self.directed:
             return self.indptr, self.indices
-        counts = np.bincount(self.indices, minlength=self.nodes)
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        sources = np.repeat(np.arange(self.nodes, dtype=np.int32), self.out_degrees)
-        order = np.argsort(self.indices, kind="stable")
-        return _freeze(indptr), _freeze(sources[order])
+        indptr, sources = transpose(self.indptr, self.indices)
+        return _freeze(indptr), _freeze(sources)
 
     def facts(self, mean_degree: float | None = None) -> PublicFacts:
         """The public facts of this graph: sizes only, no contents."""
@@ -169,8 +260,23 @@ class Graph:
         )
 
     def with_(self, **changes: object) -> Graph:
-        """A copy with some fields replaced; untouched arrays are shared."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        """A copy with some fields replaced; untouched arrays are shared and not checked again."""
+        known = {item.name for item in fields(self)}
+        if not set(changes) <= known:
+            raise GraphError(f"a graph has no {', '.join(sorted(set(changes) - known))}")
+        new = object.__new__(Graph)
+        for key in known:
+            value = changes.get(key, getattr(self, key))
+            if key in changes and key in _TYPES:
+                value = _typed(value, _TYPES[key], key)
+            object.__setattr__(new, key, value)
+        if changes.keys() & {"indptr", "indices", "directed"}:
+            new._check_links()
+        if changes.keys() & {"indptr", "features", "ids"}:
+            new._check_rows()
+        if changes.keys() & {"indptr", "labels", "train", "val", "test", "classes", "class_names"}:
+            new._check_labels()
+        return new
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "symmetric"
@@ -178,3 +284,14 @@ class Graph:
             f"Graph({self.name}: {self.nodes:,} nodes, {self.arcs:,} {kind} arcs, "
             f"{self.features.shape[1]:,} features, {self.classes} classes)"
         )
+
+
+_TYPES: dict[str, type] = {
+    "indptr": np.int64,
+    "indices": np.int32,
+    "features": np.float32,
+    "labels": np.int64,
+    "train": np.bool_,
+    "val": np.bool_,
+    "test": np.bool_,
+}
