@@ -88,7 +88,7 @@ def describe(event: DpEvent) -> str:
     Returns:
         Such as ``781 x Poisson-sampled Gaussian noise (rate 0.0128, noise multiplier 0.9486)``.
     """
-    import dp_accounting as dp
+    from dp_accounting import dp_event as dp
 
     if type(event) is dp.ComposedDpEvent:
         return " + ".join(describe(part) for part in event.events) or "nothing released"
@@ -154,7 +154,7 @@ def _whole(value: object, name: str, low: int) -> int:
 
 
 def _to_json(event: DpEvent, depth: int) -> dict[str, Any]:
-    import dp_accounting as dp
+    from dp_accounting import dp_event as dp
 
     if depth > _DEEPEST:
         raise _refuse(f"an event is nested more than {_DEEPEST} deep")
@@ -210,7 +210,7 @@ _KEYS = {
 
 
 def _from_json(data: object, depth: int) -> DpEvent:
-    import dp_accounting as dp
+    from dp_accounting import dp_event as dp
 
     if depth > _DEEPEST or not isinstance(data, Mapping):
         raise _refuse("this is not a description of an event")
@@ -244,7 +244,7 @@ def _from_json(data: object, depth: int) -> DpEvent:
 
 def _collect(event: DpEvent, count: int, counts: dict[Loss, int], depth: int) -> bool:
     """Adds ``count`` times the mechanisms of an event; False where it has no privacy."""
-    import dp_accounting as dp
+    from dp_accounting import dp_event as dp
 
     kind = type(event)
     if kind is dp.ComposedDpEvent and depth <= _DEEPEST:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -36,7 +36,9 @@ Kind = Literal["gaussian", "laplace", "discrete-laplace", "randomized-response"]
 
 # Losses beyond this in one step are rounded up whole: e^loss leaves the range of a double.
 _EXPONENT_LIMIT = 600.0
-_SKETCH_CELLS = 4096
+_SKETCH_CELLS = 1024
+# Frequencies whose amplitude falls below this cannot change a mass by more than this.
+_SILENT = 1e-22
 
 
 @dataclass(frozen=True, order=True)
@@ -159,6 +161,8 @@ class Resolution:
 
 FINE = Resolution(1e-4, 0.01, 1 << 20)
 COARSE = Resolution(1e-3, 0.1, 1 << 16)
+# Beyond this many different mechanisms the sum is smooth and the grid need not be as fine.
+_MANY = 16
 
 
 def epsilon(losses: Sequence[tuple[Loss, int]], delta: float, resolution: Resolution) -> float:
@@ -198,7 +202,7 @@ def renyi(loss: Loss, orders: Floats) -> Floats:
     out = np.zeros(len(orders))
     for removing in (True, False):
         if loss.kind == "laplace":
-            interval = 2 * loss.largest / (4 * _SKETCH_CELLS)
+            interval = 2 * loss.largest / (16 * _SKETCH_CELLS)
             start, mass, _ = _grid(loss, interval, 1e-300, removing)
             points = interval * (start + np.arange(len(mass)))
         else:
@@ -294,11 +298,14 @@ def _window(
     variance = math.fsum(count * (sketch[3] + jitter**2) for sketch, count in sketches)
     centre = math.sqrt(-2 * log_tail / variance)
     best_high, best_low = (math.inf, centre), (-math.inf, centre)
-    for tilt in centre * np.exp2(np.arange(-6.0, 2.5, 0.5)):
-        grow, shrink = 0.0, 0.0
-        for (points, log_mass, _, _), count in sketches:
-            grow += count * float(special.logsumexp(tilt * points + log_mass))
-            shrink += count * float(special.logsumexp(-tilt * points + log_mass))
+    tilts = centre * np.exp2(np.arange(-6.0, 2.5, 0.5))
+    both = np.concatenate([tilts, -tilts])
+    growth = np.zeros(len(both))
+    for (points, log_mass, _, _), count in sketches:
+        exponents = np.outer(both, points) + log_mass
+        peaks = exponents.max(axis=1)
+        growth += count * (peaks + np.log(np.exp(exponents - peaks[:, None]).sum(axis=1)))
+    for tilt, grow, shrink in zip(tilts, growth[: len(tilts)], growth[len(tilts) :], strict=True):
         best_high = min(best_high, ((grow - log_tail) / tilt, float(tilt)))
         best_low = max(best_low, (-(shrink - log_tail) / tilt, float(tilt)))
     return best_high[1], best_low[1], float(best_high[0] - best_low[0])
@@ -309,6 +316,12 @@ def _epsilon_one_way(
 ) -> float:
     """Epsilon in one direction; the grid widens until the composition fits its memory."""
     steps = sum(count for _, count in losses)
+    if len(losses) > _MANY:
+        resolution = replace(
+            resolution,
+            relative=max(resolution.relative, COARSE.relative / 3),
+            points=min(resolution.points, 1 << 18),
+        )
     # Mass given away as infinite loss: a millionth of delta for the window, the same for tails.
     outside = max(delta * 1e-6, 1e-300)
     variance = math.fsum(count * _sketch(loss, removing)[3] for loss, count in losses) / steps
@@ -359,8 +372,15 @@ def _compose(
         return None
     size = fft.next_fast_len(max(stop - start + 1, longest), real=True)
     product = np.ones(size // 2 + 1, dtype=np.complex128)
-    for (_, mass, _), count in grids:
-        product *= fft.rfft(mass, size) ** count
+    heard = np.arange(size // 2 + 1)
+    # A sum of many losses has few audible frequencies, so the powers after the first are cheap.
+    for (_, mass, _), count in sorted(grids, key=lambda pair: -pair[1]):
+        factor = fft.rfft(mass, size)[heard]
+        loud = np.abs(factor) > _SILENT ** (1.0 / count)
+        product[heard[~loud]] = 0.0
+        heard = heard[loud]
+        product[heard] *= factor[loud] ** count
+        heard = heard[np.abs(product[heard]) > _SILENT]
     mass = np.roll(fft.irfft(product, size), -((start - first) % size))[: stop - start + 1]
     infinite = outside - math.expm1(log_finite) + _rounding(steps, size)
     return _read(start, np.maximum(mass, 0.0), infinite, interval, delta)
