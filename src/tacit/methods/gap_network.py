@@ -1,0 +1,299 @@
+"""GAP's three modules at work. Every draw of noise and every batch is read off the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.aggregate import noisy_hops, unit_rows
+from tacit.aggregate.hop_sum import GRID_BITS, list_weights, own_list_sums
+from tacit.graph import Graph, bound_out_lists
+from tacit.graph.graph import FloatArray
+from tacit.learn.crossfit import crossfit
+from tacit.learn.dpsgd import DpSgdConfig, train_private
+from tacit.learn.networks import MLP, HopClassifier
+from tacit.learn.train import TrainConfig, predict_logits, train
+from tacit.methods.base import Progress
+from tacit.methods.gap_settings import GapSettings, protects_nodes
+from tacit.privacy.noise import NoiseSource
+from tacit.privacy.plan import Plan
+from tacit.privacy.units import Node
+
+FLOOR = 1e-4
+"""Smallest posterior that is taken the logarithm of: keeps one sure network from drowning a hop."""
+
+
+class GapNetwork:
+    """Encoder, aggregation and classifier of one plan.
+
+    Args:
+        plan: What to do.
+        seed: Of weights, folds and order.
+        source: Of privacy noise and of the batches of DP-SGD.
+        progress: Told what is done.
+    """
+
+    def __init__(
+        self, plan: Plan, seed: int, source: NoiseSource | None, progress: Progress
+    ) -> None:
+        self.plan, self.seed, self.source, self.progress = plan, seed, source, progress
+        self.settings: GapSettings = plan.settings
+        self.private = protects_nodes(plan.unit, plan.epsilon)
+        self.encoders: list[nn.Module] = []
+        self.classifier: nn.Module | None = None
+        self.notes: list[str] = []
+        self._scale: list[float] = []
+        self._fresh_posteriors: FloatArray | None = None
+
+    # -- encoder ---------------------------------------------------------------------------------
+
+    def fit_encoder(self, graph: Graph) -> None:
+        """Pre-train the encoder with a linear head on features and labels alone (Equation 4)."""
+        if not self.settings.encoder:
+            return
+        inputs, targets = torch.tensor(self._features(graph)), torch.tensor(graph.labels)
+        rows = np.flatnonzero(graph.train)
+        if self.private:
+            encoder = self._encoder(self.seed)
+            chosen = torch.from_numpy(rows)
+            self._train_private("encoder", encoder, (inputs[chosen],), targets[chosen])
+            self.encoders = [encoder]
+            return
+        posteriors, self.encoders = crossfit(
+            self._encoder,
+            inputs,
+            targets,
+            rows,
+            self._config(),
+            folds=self.settings.folds,
+            seed=self.seed,
+            val=self._watched(graph),
+            on_epoch=self._counter("encoder", self.settings.epochs * self.settings.folds),
+        )
+        self._fresh_posteriors = posteriors.numpy()
+
+    def _encoder(self, seed: int) -> nn.Module:
+        settings, facts = self.settings, self.plan.facts
+        return MLP(
+            facts.features,
+            settings.hidden,
+            facts.classes,
+            settings.encoder_layers + 1,
+            dropout=settings.dropout,
+            batch_norm=settings.batch_norm,
+            seed=seed,
+        )
+
+    def _hidden(self, graph: Graph) -> FloatArray:
+        """The encoded features X^(0): what the linear head reads, of unit length."""
+        inputs = torch.tensor(self._features(graph))
+        stacks = [encoder.stack for encoder in self.encoders if isinstance(encoder, MLP)]
+        hidden = [predict_logits(stack[:-1], (inputs,)) for stack in stacks]
+        return unit_rows(torch.cat(hidden, dim=1).numpy())
+
+    def _class_posteriors(self, graph: Graph) -> FloatArray:
+        """The encoder's posteriors; on the graph it was trained on, cross-fitted."""
+        if self._fresh_posteriors is not None:
+            return self._fresh_posteriors
+        inputs = torch.tensor(self._features(graph))
+        found = [predict_logits(encoder, (inputs,)).softmax(dim=1) for encoder in self.encoders]
+        return torch.stack(found).mean(dim=0).numpy()
+
+    # -- aggregation -----------------------------------------------------------------------------
+
+    def aggregate(self, graph: Graph) -> list[FloatArray]:
+        """The K released noisy sums (Algorithm 1); touches links, and is what was charged."""
+        stage = self.plan.stage("aggregation")
+        graph = self._bounded(graph)
+        return noisy_hops(
+            graph.in_lists,
+            self._rows(graph),
+            stds=[stage.noise_std] * stage.rounds,
+            source=self.source,
+            weights=self._weights_of(graph),
+            bits=GRID_BITS,
+            normalise=False,
+            progress=lambda done, total: self.progress("aggregation", done, total),
+        )
+
+    def _rows(self, graph: Graph) -> FloatArray:
+        """Rows of hop 1: functions of each node's own record, of norm at most 1."""
+        carry = self.settings.carry
+        if carry == "features":
+            return self._hidden(graph)
+        labels = np.zeros((graph.nodes, self.plan.facts.classes), np.float32)
+        labels[graph.train, graph.labels[graph.train]] = 1
+        if carry == "labels":
+            return labels
+        if carry == "both":
+            return np.hstack([self._hidden(graph), labels]) * np.float32(np.sqrt(0.5))
+        return np.where(graph.train[:, None], labels, self._class_posteriors(graph))
+
+    def _is_own(self) -> bool:
+        return self.private and isinstance(self.plan.unit, Node) and self.plan.unit.links == "own"
+
+    def _bounded(self, graph: Graph) -> Graph:
+        """The graph with own lists cut to D random entries, where the plan says so."""
+        unit = self.plan.unit
+        if not self._is_own() or self.settings.bound != "sample" or not isinstance(unit, Node):
+            return graph
+        return bound_out_lists(graph, unit.max_degree or 1, np.random.default_rng(self.seed))
+
+    def _weights_of(self, graph: Graph) -> FloatArray | None:
+        unit = self.plan.unit
+        if not self._is_own() or self.settings.bound != "scale" or not isinstance(unit, Node):
+            return None
+        return list_weights(graph, unit.max_degree or 1)
+
+    # -- classifier ------------------------------------------------------------------------------
+
+    def fit_classifier(self, graph: Graph, sums: list[FloatArray]) -> None:
+        """Train on the released sums (Equations 10 to 12); links are not read again."""
+        self._scale = [max(float(hop.std()), 1e-9) for hop in sums]
+        inputs = self._inputs(graph, sums)
+        targets = torch.tensor(graph.labels)
+        chosen = torch.from_numpy(np.flatnonzero(graph.train))
+        self.classifier = self._classifier([x.shape[1] for x in inputs])
+        mine = tuple(x[chosen] for x in inputs)
+        if self.private:
+            self._train_private("classifier", self.classifier, mine, targets[chosen])
+            return
+        val = self._watched(graph)
+        watched = None
+        if val is not None:
+            held = torch.from_numpy(val)
+            watched = (tuple(x[held] for x in inputs), targets[held])
+        train(
+            self.classifier,
+            mine,
+            targets[chosen],
+            self._config(),
+            seed=self.seed,
+            val=watched,
+            on_epoch=self._counter("classifier", self.settings.epochs),
+        )
+
+    def posteriors(self, graph: Graph, sums: list[FloatArray]) -> np.ndarray:
+        """Class probabilities of every node."""
+        if self.classifier is None:
+            return np.empty((0, 0), np.float32)
+        return predict_logits(self.classifier, self._inputs(graph, sums)).softmax(dim=1).numpy()
+
+    def _classifier(self, widths: list[int]) -> HopClassifier:
+        settings = self.settings
+        return HopClassifier(
+            widths,
+            settings.hidden,
+            self.plan.facts.classes,
+            base_layers=settings.base_layers,
+            head_layers=settings.head_layers,
+            combine=settings.combine,
+            dropout=settings.dropout,
+            batch_norm=settings.batch_norm,
+            seed=self.seed + 1,
+        )
+
+    def _inputs(self, graph: Graph, sums: list[FloatArray]) -> tuple[Tensor, ...]:
+        """What the classifier reads of each node: own record, released sums, nothing else."""
+        settings, parts = self.settings, []
+        if settings.preset == "paper":
+            first = self._hidden(graph) if settings.encoder else self._features(graph)
+            return tuple(torch.tensor(x) for x in [first, *(unit_rows(hop) for hop in sums)])
+        if settings.self_features:
+            parts.append(self._features(graph))
+        if settings.encoder:
+            parts.append(np.log(self._class_posteriors(graph) + np.float32(FLOOR)))
+        for hop, scale in zip(sums, self._scale, strict=True):
+            # The length of a noisy sum tells how many neighbours there are to trust.
+            parts.append(unit_rows(hop) if self.private else np.hstack([unit_rows(hop), hop / scale]))
+        if settings.own_list:
+            lists = self._bounded(graph)
+            weights = self._weights_of(lists)
+            own = self._rows(graph) if weights is None else self._rows(graph) * weights[:, None]
+            parts.append(unit_rows(own_list_sums(lists, sums[0], own)))
+        return tuple(torch.from_numpy(np.ascontiguousarray(x, np.float32)) for x in parts)
+
+    # -- shared ----------------------------------------------------------------------------------
+
+    def _features(self, graph: Graph) -> FloatArray:
+        return graph.features if self.settings.preset == "paper" else unit_rows(graph.features)
+
+    def _watched(self, graph: Graph) -> np.ndarray | None:
+        """Validation nodes, where choosing by them is free: labels are public under this unit."""
+        return np.flatnonzero(graph.val) if graph.val.any() and not self.private else None
+
+    def _config(self) -> TrainConfig:
+        settings = self.settings
+        watching = settings.patience > 0
+        return TrainConfig(
+            epochs=settings.epochs,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            patience=settings.patience if watching else None,
+        )
+
+    def _train_private(
+        self, name: str, network: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor
+    ) -> None:
+        settings, stage = self.settings, self.plan.stage(name)
+        config = DpSgdConfig(
+            sampling_rate=stage.sampling_rate,
+            steps=stage.rounds,
+            noise_multiplier=stage.noise_std / settings.clip,
+            clip=settings.clip,
+            learning_rate=settings.private_learning_rate,
+            average_last=settings.average_last,
+            weight_decay=settings.weight_decay,
+        )
+        train_private(
+            network,
+            inputs,
+            targets,
+            config,
+            source=self.source,
+            seed=self.seed,
+            on_step=lambda done: self.progress(name, done, stage.rounds),
+        )
+
+    def _counter(self, name: str, total: int) -> Callable[[int, float], None]:
+        done = 0
+
+        def count(epoch: int, loss: float) -> None:
+            nonlocal done
+            done += 1
+            self.progress(name, done, total)
+
+        return count
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Every trained parameter by name."""
+        found = {"scale": np.asarray(self._scale, np.float32)}
+        networks = {f"encoder.{i}.": net for i, net in enumerate(self.encoders)}
+        if self.classifier is not None:
+            networks["classifier."] = self.classifier
+        for prefix, network in networks.items():
+            for key, value in network.state_dict().items():
+                found[prefix + key] = value.detach().numpy().copy()
+        return found
+
+    def load(self, arrays: dict[str, np.ndarray]) -> None:
+        """Take up parameters that :meth:`weights` gave."""
+        self._scale = [float(x) for x in arrays["scale"]]
+        count = len({key.split(".")[1] for key in arrays if key.startswith("encoder.")})
+        self.encoders = [self._encoder(0) for _ in range(count)]
+        for index, encoder in enumerate(self.encoders):
+            load_weights(encoder, arrays, f"encoder.{index}.")
+        widths = []
+        while (key := f"classifier.bases.{len(widths)}.stack.0.weight") in arrays:
+            widths.append(arrays[key].shape[1])
+        self.classifier = self._classifier(widths)
+        load_weights(self.classifier, arrays, "classifier.")
+
+
+def load_weights(network: nn.Module, arrays: dict[str, np.ndarray], prefix: str) -> None:
+    """Fill a network from the arrays whose names start with a prefix."""
+    chosen = {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
+    network.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in chosen.items()})
