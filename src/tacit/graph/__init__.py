@@ -1,7 +1,7 @@
 """What the user brings: graphs, readers, generators and transforms."""
 
 from tacit.graph import synthetic
-from tacit.graph.build import from_arcs
+from tacit.graph.build import drop_duplicates, drop_self_loops, from_arcs
 from tacit.graph.checks import check_training
 from tacit.graph.fingerprint import fingerprint
 from tacit.graph.graph import Graph, PublicFacts
@@ -22,7 +22,9 @@ __all__ = [
     "PublicFacts",
     "bound_out_lists",
     "check_training",
+    "drop_duplicates",
     "drop_isolated",
+    "drop_self_loops",
     "fingerprint",
     "from_arcs",
     "from_pyg",

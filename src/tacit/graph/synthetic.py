@@ -138,7 +138,7 @@ def communities(
     homophily: float = 0.6,
     seed: int = 0,
     *,
-    feature_signal: float = 1.6,
+    feature_signal: float = 1.5,
     label_noise: float = 0.1,
     degree_spread: float = 0.8,
 ) -> Graph:

@@ -266,8 +266,12 @@ def _row(base: DuckDBPyConnection, query: str) -> tuple[Any, ...]:
 
 
 def _batches(base: DuckDBPyConnection, query: str) -> Iterator[Any]:
-    """Record batches of a query, streamed."""
-    yield from base.sql(query).to_arrow_reader(_BATCH)
+    """Record batches of a query, streamed, on a cursor of their own: errors ask more queries."""
+    cursor = base.cursor()
+    try:
+        yield from cursor.sql(query).to_arrow_reader(_BATCH)
+    finally:
+        cursor.close()
 
 
 def _features(
