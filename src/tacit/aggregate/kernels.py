@@ -144,12 +144,12 @@ def sum_rows(
             _sum_narrow(grid, indices, out, lo, hi, last, columns, column, row * columns + column)
             column += NARROW
         if column < columns:
-            for c in range(column, columns):
-                out[row, c] = 0
+            rest = out[row, column:]
+            rest[:] = 0
             for arc in range(lo, hi):
-                u = indices[arc]
-                for c in range(column, columns):
-                    out[row, c] += grid[u, c]
+                entries = grid[indices[arc], column:]
+                for c in range(len(rest)):
+                    rest[c] += entries[c]
     return True
 
 
@@ -166,18 +166,20 @@ def truncate_rows(rows: Any, weights: Any, unit: Any, out: Any, start: int, stop
         limit = max(whole * whole, np.int64(side * side * (1.0 - 2.0**-52)))
         bound = side * side * _TOO_LONG * _TOO_LONG
         squares = np.int64(0)
-        fits = True
         # In strips, because the squares of a very wide row that is far too long could wrap around.
         for strip in range(0, columns, _STRIP):
-            for c in range(strip, min(strip + _STRIP, columns)):
-                x: Any = np.float64(rows[v, c])
-                if not abs(x) <= _TOO_LONG:  # also NaN
-                    fits = False
-                    x = 0.0
-                q = np.int64(x * side)  # a cast truncates toward zero
-                squares += q * q
-                out[v, c] = q
-            if not fits or squares > bound:
+            # Slices, so that indices count from zero and the compiler can use vectors.
+            row, cut = rows[v, strip : strip + _STRIP], out[v, strip : strip + _STRIP]
+            wrong: Any = 0
+            for c in range(len(row)):
+                wrong += not abs(row[c]) <= _TOO_LONG  # true for NaN too
+            if wrong:
+                return v
+            for c in range(len(row)):
+                q = np.int32(np.float64(row[c]) * side)  # a cast truncates toward zero
+                squares += np.int64(q) * np.int64(q)
+                cut[c] = q
+            if squares > bound:
                 return v
         while squares > limit:
             largest = 0
@@ -194,15 +196,16 @@ def truncate_rows(rows: Any, weights: Any, unit: Any, out: Any, start: int, stop
 @_compiled
 def normalise_rows(rows: Any, out: Any, start: int, stop: int) -> int:
     """Rows of norm 1, zero rows as they are; the first row that is not finite, or -1."""
-    columns = rows.shape[1]
     for v in range(start, stop):
+        row, unit = rows[v], out[v]
         squares: Any = 0.0
-        for c in range(columns):
-            x = np.float64(rows[v, c])
+        for c in range(len(row)):
+            x = np.float64(row[c])
             squares += x * x
         if not squares < np.inf:
             return v
-        norm = np.sqrt(squares)
-        for c in range(columns):
-            out[v, c] = rows[v, c] / norm if norm > 0.0 else np.float32(0.0)
+        # Dividing by 1 keeps a zero row as it is without a branch in the loop.
+        norm = np.sqrt(squares) if squares > 0.0 else 1.0
+        for c in range(len(row)):
+            unit[c] = row[c] / norm
     return -1
