@@ -271,18 +271,22 @@ class Ledger:
         return min((_room(past, budget) for budget in limits), default=math.inf)
 
     def _refusal(self, entry: Entry, budget: Budget, total: float) -> BudgetError:
-        spent = self.total(entry.fingerprint, entry.unit, budget.delta).epsilon
+        from tacit.privacy.accounting import epsilon_pld
+
+        with self._failures(), self._connection() as connection:
+            past = _entries(connection, entry.fingerprint, entry.unit)
+        spent = epsilon_pld(_composed(past), budget.delta)
         left = self.remaining(entry.fingerprint, entry.unit)
         fits = (
-            f"plan the run at epsilon {math.floor(left * 1e3) / 1e3:g} or less"
+            f"Plan the run at epsilon {math.floor(left * 1e3) / 1e3:g} or less"
             if left >= 1e-3
-            else "reuse what earlier runs released, which costs nothing"
+            else "Reuse what earlier runs released, which costs nothing"
         )
         return BudgetError(
             f"run {entry.run!r} would bring what was spent on this data to epsilon "
             f"{_figure(total)} (unit {entry.unit}, delta {budget.delta:g}), past the owner's "
             f"budget of {budget.epsilon:g}",
-            why=f"earlier runs spent epsilon {_figure(spent)}, so {_figure(left)} is left; this "
+            why=f"Earlier runs spent epsilon {_figure(spent)}, so {_figure(left)} is left; this "
             f"run alone costs {_figure(entry.epsilon)} at delta {entry.delta:g}. "
             "Nothing was charged and no noise was drawn",
             remedy=f"{fits}, or ask the owner of the data to set a larger budget",
