@@ -174,7 +174,7 @@ def train_private(
                 gradient.total.zero_()
                 for part in members.split(config.chunk) if len(members) else ():
                     counts = gradient.add(
-                        tuple(x.index_select(0, part) for x in inputs),
+                        gradient.gather(inputs, part),
                         targets.index_select(0, part),
                         config.clip * (1 - MARGIN),
                     )

@@ -6,6 +6,8 @@ squared norm is ``sum_{t,s} <a_t, a_s> <g_t, g_s>`` and the sum of clipped gradi
 product, so one forward and one backward pass to the layers' outputs suffice. See proofs/dpsgd.md.
 """
 
+import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from tacit.learn.train import Inputs, check_data
 
 # A record whose positions cancel by more than this factor is dropped: see proofs/dpsgd.md, 3.
 CANCELLATION = 64.0
+# Values per part of a layer's input converted to float64 at once: 1 MiB.
+CACHED = 2**17
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,12 @@ class ClippedSum:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self._trainable = {id(p) for p in self.parameters}
         _check_modules(model, self._trainable)
-        self.classes = _probe(model, self._trainable, inputs)
+        self._layers = _layers(model, self._trainable)
+        self.classes = _probe(model, self._layers, self._trainable, inputs)
+        # Squared row norms of whole inputs, and of the rows gathered last by address and version.
+        self._lengths: dict[int, tuple[Tensor, Tensor]] = {}
+        self._squares: dict[int, tuple[int, torch.Size, Tensor]] = {}
+        self._room: dict[tuple[int, torch.dtype], Tensor] = {}
         size = sum(p.numel() for p in self.parameters)
         self.total = torch.zeros(size, dtype=torch.float64)
         self._slots: dict[int, Tensor] = {}
@@ -80,6 +89,31 @@ class ClippedSum:
         for p in self.parameters:
             self._slots[id(p)] = self.total[offset : offset + p.numel()].view(p.shape)
             offset += p.numel()
+
+    def gather(self, inputs: Inputs, rows: Tensor) -> Inputs:
+        """These rows of every input, in memory that the next call uses again."""
+        batch, self._squares = [], {}
+        for k, x in enumerate(inputs):
+            part = self._space(-1 - k, (len(rows), *x.shape[1:]), x.dtype)
+            torch.index_select(x, 0, rows, out=part)
+            batch.append(part)
+            if x.ndim == 2 and x.is_floating_point():
+                if k not in self._lengths or self._lengths[k][0] is not x:
+                    self._lengths[k] = (x, torch.cat([_square(part) for part in x.split(1024)]))
+                square = self._lengths[k][1].index_select(0, rows)
+                self._squares[part.data_ptr()] = (part._version, part.shape, square)
+        return tuple(batch)
+
+    def _space(self, key: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Memory kept between steps: fresh pages for every step cost more than the arithmetic."""
+        size = math.prod(shape)
+        room = self._room.get((key, dtype))
+        if room is None or room.numel() < size:
+            room = self._room[key, dtype] = torch.empty(size + size // 4, dtype=dtype)
+        return room[:size].view(shape)
+
+    def _double(self, key: int, x: Tensor) -> Tensor:
+        return self._space(key, tuple(x.shape), torch.float64).copy_(x)
 
     def add(self, inputs: Inputs, targets: Tensor, clip: float) -> Counts:
         """Add the clipped gradients of these records to ``total``.
@@ -93,45 +127,120 @@ class ClippedSum:
             How many records there were, were clipped, and were dropped as not finite.
         """
         records = targets.shape[0]
-        with record(self.model, self._trainable) as uses, torch.enable_grad():
+        with record(self._layers) as uses, torch.enable_grad():
             logits = self.model(*inputs)
-        for use in uses:
-            _check_use(use, records)
-        # d(cross entropy)/d(logits), in closed form.
-        with torch.no_grad():
-            seedling = logits.detach().softmax(dim=1)
-            if targets.ndim == 1:
-                rows = torch.arange(records)
-                seedling[rows, targets] -= 1
-            else:
-                mass = targets.to(seedling.dtype)
-                seedling = seedling * mass.sum(dim=1, keepdim=True) - mass
-        grads = torch.autograd.grad(logits, [use.out for use in uses], seedling, allow_unused=True)
+            for use in uses:
+                _check_use(use, records)
+            slope = _loss_slope(logits.detach(), targets)
+            # A scalar whose derivative by the logits is exactly `slope`, even where it is NaN.
+            scalar = (logits * slope).sum()
+        grads = torch.autograd.grad(scalar, [use.out for use in uses], allow_unused=True)
         with torch.no_grad():
             return self._collect(uses, grads, records, clip)
 
     def _collect(
         self, uses: list[_Use], grads: tuple[Tensor | None, ...], records: int, clip: float
     ) -> Counts:
-        groups = _group(uses, grads, self._trainable)
+        simple, rest = self._sort(uses, grads)
         squares = torch.zeros(records, dtype=torch.float64)
         spread: Tensor | None = None
+        widths = [grad.shape[1] for _, grad in simple]
+        wide = self._space(0, (records, sum(widths)), torch.float64)
+        columns = wide.split(widths, dim=1)
+        for (use, grad), column in zip(simple, columns, strict=True):
+            square = self._input_square(use)
+            squares.addcmul_(
+                _square(column.copy_(grad)), square + 1 if use.layer.bias is not None else square
+            )
+        groups = self._group(rest)
         for group in groups:
-            square, loose = _squared_norm(group)
-            squares += square
+            more, loose = _squared_norm(group)
+            squares += more
             if loose is not None:
                 spread = loose if spread is None else spread + loose
         norms = squares.sqrt_()
-        factors = (clip / norms).clamp_(max=1.0)
-        clipped = int((factors < 1).sum())
-        keep = torch.isfinite(norms)
+        factors = clip / norms
+        fine = torch.isfinite(norms)
         if spread is not None:
-            keep &= factors * spread <= CANCELLATION * clip
-        dropped = records - int(keep.sum())
-        kept = keep.nonzero().squeeze(1) if dropped else None
+            fine &= factors.clamp(max=1.0) * spread <= CANCELLATION * clip
+        clipped = records - int(torch.count_nonzero(factors >= 1))
+        dropped = records - int(torch.count_nonzero(fine))
+        factors.clamp_(max=1.0)
+        # Rows are left out, not multiplied by zero: 0 * NaN is NaN.
+        kept = fine.nonzero().squeeze(1) if dropped else None
+        self._add_simple(simple, wide, widths, factors, kept)
         for group in groups:
             self._add_group(group, factors, kept)
         return Counts(records, clipped, dropped)
+
+    def _sort(
+        self, uses: list[_Use], grads: tuple[Tensor | None, ...]
+    ) -> tuple[list[tuple[_Use, Tensor]], list[tuple[_Use, Tensor]]]:
+        """Layers used once, on plain rows, with all parameters their own and trainable; the rest.
+
+        Calls that do not reach the output have no gradient and are left out.
+        """
+        live = [(u, g) for u, g in zip(uses, grads, strict=True) if g is not None]
+        times = Counter(id(p) for use, _ in live for p in use.layer.parameters())
+        simple: list[tuple[_Use, Tensor]] = []
+        rest: list[tuple[_Use, Tensor]] = []
+        for use, grad in live:
+            own = all(id(p) in self._slots and times[id(p)] == 1 for p in use.layer.parameters())
+            (simple if own and use.given.ndim == 2 else rest).append((use, grad))
+        return simple, rest
+
+    def _input_square(self, use: _Use) -> Tensor:
+        """Squared norms of the layer's input rows: known already if they are rows of the data."""
+        version, shape, square = self._squares.get(use.given.data_ptr(), (-1, None, None))
+        if square is not None and version == use.given._version and shape == use.given.shape:
+            return square
+        return _square(use.given)
+
+    def _add_simple(
+        self,
+        simple: list[tuple[_Use, Tensor]],
+        wide: Tensor,
+        widths: list[int],
+        factors: Tensor,
+        kept: Tensor | None,
+    ) -> None:
+        wide.mul_(factors.unsqueeze(1))
+        if kept is not None:
+            wide = wide.index_select(0, kept)
+        columns, sums = wide.split(widths, dim=1), wide.sum(dim=0).split(widths)
+        for (use, _), column, total in zip(simple, columns, sums, strict=True):
+            given = use.given if kept is None else use.given.index_select(0, kept)
+            slot = self._slots[id(use.layer.weight)]
+            # Parts that stay in the processor's cache between conversion and product.
+            step = max(64, CACHED // given.shape[1])
+            for start in range(0, len(wide), step):
+                part = self._double(1, given[start : start + step])
+                slot.addmm_(column[start : start + step].t(), part)
+            if use.layer.bias is not None:
+                self._slots[id(use.layer.bias)].add_(total)
+
+    def _group(self, live: list[tuple[_Use, Tensor]]) -> list[_Group]:
+        """Uses by tied parameters, in float64, frozen parameters left out."""
+        by_weight: dict[int, list[tuple[_Use, Tensor]]] = {}
+        by_bias: dict[int, list[tuple[_Use, Tensor]]] = {}
+        for use, grad in live:
+            if id(use.layer.weight) in self._slots:
+                by_weight.setdefault(id(use.layer.weight), []).append((use, grad))
+            if use.layer.bias is not None and id(use.layer.bias) in self._slots:
+                by_bias.setdefault(id(use.layer.bias), []).append((use, grad))
+        groups: list[_Group] = []
+        for members in by_weight.values():
+            layer = members[0][0].layer
+            # A bias used exactly where its weight is shares the group's tensors.
+            tied = by_bias.get(id(layer.bias), [])
+            together = [id(u) for u, _ in tied] == [id(u) for u, _ in members]
+            if together:
+                del by_bias[id(layer.bias)]
+            bias = layer.bias if together else None
+            groups.append(_Group(layer.weight, bias, *_stack(members)))
+        for members in by_bias.values():
+            groups.append(_Group(None, members[0][0].layer.bias, *_stack(members)))
+        return groups
 
     def _add_group(self, group: _Group, factors: Tensor, kept: Tensor | None) -> None:
         given, grads = group.given, group.grads
@@ -148,8 +257,8 @@ class ClippedSum:
 
 
 @contextmanager
-def record(model: nn.Module, trainable: set[int]) -> Iterator[list[_Use]]:
-    """Note input and output of every call of a linear layer with trainable parameters."""
+def record(layers: list[nn.Linear]) -> Iterator[list[_Use]]:
+    """Note input and output of every call of these layers."""
     uses: list[_Use] = []
 
     def note(layer: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
@@ -164,16 +273,20 @@ def record(model: nn.Module, trainable: set[int]) -> Iterator[list[_Use]]:
         given = args[0].detach()
         uses.append(_Use(layer, given, out, (given._version, out._version)))
 
-    handles = [
-        module.register_forward_hook(note)
-        for module in model.modules()
-        if isinstance(module, nn.Linear) and any(id(p) in trainable for p in module.parameters())
-    ]
+    handles = [layer.register_forward_hook(note) for layer in layers]
     try:
         yield uses
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _layers(model: nn.Module, trainable: set[int]) -> list[nn.Linear]:
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Linear) and any(id(p) in trainable for p in module.parameters())
+    ]
 
 
 def _check_use(use: _Use, records: int) -> None:
@@ -191,31 +304,6 @@ def _check_use(use: _Use, records: int) -> None:
         )
 
 
-def _group(uses: list[_Use], grads: tuple[Tensor | None, ...], trainable: set[int]) -> list[_Group]:
-    """Uses by tied parameters, in float64, frozen parameters and unused layers left out."""
-    by_weight: dict[int, list[tuple[_Use, Tensor]]] = {}
-    by_bias: dict[int, list[tuple[_Use, Tensor]]] = {}
-    for use, grad in zip(uses, grads, strict=True):
-        if grad is None:
-            continue
-        if id(use.layer.weight) in trainable:
-            by_weight.setdefault(id(use.layer.weight), []).append((use, grad))
-        if use.layer.bias is not None and id(use.layer.bias) in trainable:
-            by_bias.setdefault(id(use.layer.bias), []).append((use, grad))
-    groups = []
-    for members in by_weight.values():
-        layer = members[0][0].layer
-        # A bias used exactly where its weight is shares the group's tensors.
-        tied = by_bias.get(id(layer.bias), [])
-        together = [id(u) for u, _ in tied] == [id(u) for u, _ in members]
-        if together:
-            del by_bias[id(layer.bias)]
-        groups.append(_Group(layer.weight, layer.bias if together else None, *_stack(members)))
-    for members in by_bias.values():
-        groups.append(_Group(None, members[0][0].layer.bias, *_stack(members)))
-    return groups
-
-
 def _stack(members: list[tuple[_Use, Tensor]]) -> tuple[Tensor, Tensor]:
     if len(members) == 1 and members[0][0].given.ndim == 2:
         return members[0][0].given.double(), members[0][1].double()
@@ -225,6 +313,17 @@ def _stack(members: list[tuple[_Use, Tensor]]) -> tuple[Tensor, Tensor]:
     if len({x.shape[-1] for x in given}) > 1:  # Only a bias can be shared by unlike layers.
         given = [x[..., :0] for x in given]
     return torch.cat(given, dim=1).double(), torch.cat(grads, dim=1).double()
+
+
+def _loss_slope(logits: Tensor, targets: Tensor) -> Tensor:
+    """Derivative of each record's cross entropy by its logits: softmax minus target."""
+    slope = (logits - logits.amax(dim=1, keepdim=True)).exp_()
+    slope.div_(slope.sum(dim=1, keepdim=True))
+    if targets.ndim == 1:
+        column = targets.unsqueeze(1)
+        return slope.scatter_add_(1, column, slope.new_full((1, 1), -1.0).expand_as(column))
+    mass = targets.to(slope.dtype)
+    return slope * mass.sum(dim=1, keepdim=True) - mass
 
 
 def _squared_norm(group: _Group) -> tuple[Tensor, Tensor | None]:
@@ -247,7 +346,7 @@ def _squared_norm(group: _Group) -> tuple[Tensor, Tensor | None]:
 
 
 def _square(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=1).square_()
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square_()
 
 
 def _check_modules(model: nn.Module, trainable: set[int]) -> None:
@@ -287,7 +386,7 @@ def _check_modules(model: nn.Module, trainable: set[int]) -> None:
                 )
 
 
-def _probe(model: nn.Module, trainable: set[int], inputs: Inputs) -> int:
+def _probe(model: nn.Module, layers: list[nn.Linear], trainable: set[int], inputs: Inputs) -> int:
     """Check on random rows that rows do not mix and weights are used through layers only.
 
     Returns:
@@ -303,7 +402,7 @@ def _probe(model: nn.Module, trainable: set[int], inputs: Inputs) -> int:
             trial.append(fake.requires_grad_())
         else:
             trial.append(torch.zeros(shape, dtype=x.dtype))
-    with record(model, trainable) as uses, torch.enable_grad():
+    with record(layers) as uses, torch.enable_grad():
         logits = model(*trial)
     for use in uses:
         _check_use(use, rows)
