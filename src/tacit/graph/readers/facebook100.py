@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,7 @@ from tacit.errors import GraphError
 from tacit.graph.build import from_arcs
 from tacit.graph.graph import Graph
 from tacit.graph.readers.limits import MAX_BYTES, check_binary, check_room
-
-if TYPE_CHECKING:
-    from scipy.sparse import coo_array
+from tacit.graph.readers.mat5 import Sparse, read_mat5
 
 FIELDS = ("student_fac", "gender", "major", "second_major", "dorm", "year", "high_school")
 
@@ -58,7 +55,7 @@ def read_facebook100(
             why="it is no field of Facebook-100, or it is the label and a feature at once",
             remedy=f"choose among {', '.join(FIELDS)}",
         )
-    links, info = _matrices(path)
+    links, info = _matrices(path, max_bytes)
     n = links.shape[0]
     if links.shape != (n, n) or info.shape != (n, len(FIELDS)):
         raise GraphError(
@@ -66,13 +63,13 @@ def read_facebook100(
             why=f"Facebook-100 has {len(FIELDS)} fields for each person",
         )
     if not ignore_weights:
-        check_binary(links.data, path.name)
+        check_binary(links.values, path.name)
     target = info[:, FIELDS.index(label)]
     names = np.unique(target[target != 0])
     labels = np.where(target == 0, -1, np.searchsorted(names, target))
     return from_arcs(
-        links.row,
-        links.col,
+        links.rows,
+        links.columns,
         features=_one_hot([info[:, FIELDS.index(field)] for field in chosen], n, max_bytes),
         labels=labels.astype(np.int64),
         directed=directed,
@@ -88,31 +85,20 @@ def is_mat(path: Path) -> bool:
         return stream.read(10) == b"MATLAB 5.0"
 
 
-def _matrices(path: Path) -> tuple[coo_array, np.ndarray]:
-    from scipy.io import loadmat
-    from scipy.sparse import coo_array, issparse
-
-    try:
-        held = loadmat(path, variable_names=["A", "local_info"])
-    # The parser is scipy's, and a damaged file can fail in it in any way.
-    except Exception as error:
-        raise GraphError(
-            f"{path.name} is not a readable MATLAB 5 file",
-            why=str(error)[:200],
-            remedy="fetch the file again, or save it with save -v7",
-        ) from error
-    if not issparse(held.get("A")) or not isinstance(held.get("local_info"), np.ndarray):
+def _matrices(path: Path, max_bytes: int) -> tuple[Sparse, np.ndarray]:
+    held = read_mat5(path.read_bytes(), {"A", "local_info"}, max_bytes)
+    links, info = held.get("A"), held.get("local_info")
+    if not isinstance(links, Sparse) or not isinstance(info, np.ndarray):
         raise GraphError(
             f"{path.name} has no sparse A and local_info",
             why="a Facebook-100 file holds both",
             remedy="load it yourself and build the graph with tacit.graph.from_arcs",
         )
-    info = held["local_info"]
-    if info.ndim != 2 or info.dtype.kind not in "iuf" or not np.isfinite(info).all():
-        raise GraphError(f"local_info in {path.name} must be a matrix of numbers")
-    if not np.array_equal(info, np.rint(info)) or np.abs(info).max(initial=0) > 2**31:
+    if not np.isfinite(info).all() or not np.array_equal(info, np.rint(info)):
         raise GraphError(f"local_info in {path.name} must hold whole numbers")
-    return coo_array(held["A"]), info.astype(np.int64)
+    if np.abs(info.astype(np.float64)).max(initial=0) > 2**31:
+        raise GraphError(f"local_info in {path.name} holds a number beyond 32 bits")
+    return links, info.astype(np.int64)
 
 
 def _one_hot(columns: list[np.ndarray], nodes: int, max_bytes: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,7 +101,10 @@ def to_pyg(graph: Graph) -> Data:
         ``edge_index``, to the node it names.
     """
     import torch
-    from torch_geometric.data import Data
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the library's own, while it loads
+        from torch_geometric.data import Data
 
     arcs = np.stack([arc_sources(graph), graph.indices]).astype(np.int64)
     return Data(
