@@ -228,6 +228,8 @@ def test_two_fresh_sources_differ_and_a_seeded_one_repeats(name):
 def test_only_a_fresh_source_is_private_and_says_what_it_is():
     assert NoiseSource.fresh().private is True
     assert NoiseSource.seeded(0).private is False
+    with pytest.raises(AttributeError):
+        NoiseSource.seeded(0).private = True
     assert "AES-256-CTR" in NoiseSource.fresh().implementation
     assert "not private" in repr(NoiseSource.seeded(0))
 

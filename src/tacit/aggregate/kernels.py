@@ -186,9 +186,9 @@ def truncate_rows(rows: Any, weights: Any, unit: Any, out: Any, start: int, stop
             for c in range(columns):
                 if abs(np.int64(out[v, c])) > abs(np.int64(out[v, largest])):
                     largest = c
-            q = np.int64(out[v, largest])
-            shorter = q - 1 if q > 0 else q + 1
-            squares += shorter * shorter - q * q
+            longer = np.int64(out[v, largest])
+            shorter = longer - 1 if longer > 0 else longer + 1
+            squares += shorter * shorter - longer * longer
             out[v, largest] = shorter
     return -1
 

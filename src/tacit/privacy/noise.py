@@ -62,22 +62,18 @@ class NoiseSource:
         guarantee of the continuous Gaussian mechanism with standard deviation ``s``, because
         ``round(q + N) = q + round(N)`` is post-processing (proofs/noise.md). Likewise for
         :meth:`laplace` and :meth:`geometric`. Holds only if :attr:`private` is true.
-
-    Attributes:
-        private: Whether the key came from the operating system and is known to nobody.
-        implementation: What drew the noise, in words for the statement.
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        self.private: bool = seed is None
+        self._private = seed is None
         if seed is None:
             keys = os.urandom(64)
-            self.implementation = (
+            self._implementation = (
                 "integers by exact rounding of continuous noise, AES-256-CTR keyed by os.urandom"
             )
         else:
             keys = sha512(f"tacit seeded noise {int(seed)}".encode()).digest()
-            self.implementation = "integers from a seeded stream: research only, not private"
+            self._implementation = "integers from a seeded stream: research only, not private"
         self._stream: CipherContext = Cipher(
             algorithms.AES(keys[:32]), modes.CTR(bytes(16))
         ).encryptor()
@@ -99,6 +95,16 @@ class NoiseSource:
     def seeded(cls, seed: int) -> NoiseSource:
         """A reproducible source for research; what it noises is stamped ``not private``."""
         return cls(seed)
+
+    @property
+    def private(self) -> bool:
+        """Whether the key came from the operating system and is known to nobody."""
+        return self._private
+
+    @property
+    def implementation(self) -> str:
+        """What draws the noise, in words for the statement."""
+        return self._implementation
 
     def gaussian(self, scale: float, shape: Shape) -> Integers:
         """Independent ``round(N(0, scale²))``, with ``scale`` in grid steps.
