@@ -161,7 +161,8 @@ def _sparse(
     height, width = shape
     if rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or len(starts) != width + 1:
         raise _damaged(f"a sparse matrix of {width:,} columns has {len(starts):,} column pointers")
-    counts = np.diff(starts.astype(np.int64))
+    pointers: np.ndarray = starts.astype(np.int64)
+    counts: np.ndarray = pointers[1:] - pointers[:-1]
     total = int(starts[-1])
     # MATLAB reserves room: rows and values may be longer than what the columns use.
     if starts[0] != 0 or np.any(counts < 0) or total > len(rows) or total > len(values):

@@ -78,6 +78,8 @@ _ADMITTED = {
     "copy_reg _reconstructor": "object",
     "copyreg _reconstructor": "object",
     "_codecs encode": "bytes",
+    "__builtin__ bytes": "no bytes",
+    "builtins bytes": "no bytes",
 }
 
 
@@ -193,6 +195,8 @@ def _call(machine: _Machine, _: object) -> None:
         machine.stack.append({})
     elif callee.kind == "list":
         machine.stack.append([])
+    elif callee.kind == "no bytes" and not arguments:
+        machine.stack.append(b"")
     elif callee.kind == "bytes":
         machine.stack.append(str(arguments[0]).encode("latin1") if arguments else b"")
     elif callee.kind == "object":
