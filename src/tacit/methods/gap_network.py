@@ -43,7 +43,8 @@ class GapNetwork:
         self.settings: GapSettings = plan.settings
         self.private = protects_nodes(plan.unit, plan.epsilon)
         self.encoders: list[nn.Module] = []
-        self.classifier: nn.Module | None = None
+        self.classifiers: list[nn.Module] = []
+        self.votes: tuple[int, ...] = ()
         self.notes: list[str] = []
         self._scale: list[float] = []
         self._fresh_posteriors: FloatArray | None = None
@@ -156,33 +157,75 @@ class GapNetwork:
         inputs = self._inputs(graph, sums)
         targets = torch.tensor(graph.labels)
         chosen = torch.from_numpy(np.flatnonzero(graph.train))
-        self.classifier = self._classifier([x.shape[1] for x in inputs])
-        mine = tuple(x[chosen] for x in inputs)
-        if self.private:
-            self._train_private("classifier", self.classifier, mine, targets[chosen])
-            return
-        val = self._watched(graph)
-        watched = None
-        if val is not None:
-            held = torch.from_numpy(val)
-            watched = (tuple(x[held] for x in inputs), targets[held])
-        train(
-            self.classifier,
-            mine,
-            targets[chosen],
-            self._config(),
-            seed=self.seed,
-            val=watched,
-            on_epoch=self._counter("classifier", self.settings.epochs),
-        )
+        for index, view in enumerate(self._views(inputs)):
+            network = self._classifier([x.shape[1] for x in view], self.seed + 1 + index)
+            self.classifiers.append(network)
+            mine = tuple(x[chosen] for x in view)
+            if self.private:
+                self._train_private("classifier", network, mine, targets[chosen])
+                continue
+            val = self._watched(graph)
+            watched = None
+            if val is not None:
+                held = torch.from_numpy(val)
+                watched = (tuple(x[held] for x in view), targets[held])
+            train(
+                network,
+                mine,
+                targets[chosen],
+                self._config(),
+                seed=self.seed,
+                val=watched,
+                on_epoch=self._counter("classifier", self.settings.epochs),
+            )
+        self.votes = self._elect(graph, inputs)
+
+    def _views(self, inputs: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+        """What each classifier reads: everything, and where features pass an encoder, also
+        everything but the raw features, which small training sets overfit.
+        """
+        settings = self.settings
+        if settings.preset == "paper" or not (settings.self_features and settings.encoder):
+            return [inputs]
+        return [inputs] if self.private else [inputs, inputs[1:]]
+
+    def _answers(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+        """The posteriors of every classifier."""
+        views = self._views(inputs)
+        return [
+            predict_logits(network, view).softmax(dim=1)
+            for network, view in zip(self.classifiers, views, strict=True)
+        ]
+
+    def _elect(self, graph: Graph, inputs: tuple[Tensor, ...]) -> tuple[int, ...]:
+        """Which classifiers answer, by their mean: all, or (where links are all noise) none.
+
+        With none the encoder answers, which reads no links. Choosing by validation labels is free
+        where labels are public, and is not done elsewhere.
+        """
+        val, everyone = self._watched(graph), tuple(range(len(self.classifiers)))
+        if val is None or self.settings.preset == "paper" or self._fresh_posteriors is None:
+            return everyone
+        truth = torch.tensor(graph.labels[val])
+
+        def loss(posteriors: Tensor) -> float:
+            return float(nn.functional.nll_loss((posteriors[val] + FLOOR).log(), truth))
+
+        together = torch.stack(self._answers(inputs)).mean(dim=0)
+        alone = torch.from_numpy(self._fresh_posteriors)
+        if loss(alone) < loss(together):
+            self.notes.append("The encoder alone answers: the noisy sums did not help.")
+            return ()
+        return everyone
 
     def posteriors(self, graph: Graph, sums: list[FloatArray]) -> np.ndarray:
         """Class probabilities of every node."""
-        if self.classifier is None:
-            return np.empty((0, 0), np.float32)
-        return predict_logits(self.classifier, self._inputs(graph, sums)).softmax(dim=1).numpy()
+        if not self.votes:
+            return self._class_posteriors(graph)
+        answers = self._answers(self._inputs(graph, sums))
+        return torch.stack([answers[i] for i in self.votes]).mean(dim=0).numpy()
 
-    def _classifier(self, widths: list[int]) -> HopClassifier:
+    def _classifier(self, widths: list[int], seed: int) -> HopClassifier:
         settings = self.settings
         return HopClassifier(
             widths,
@@ -193,7 +236,7 @@ class GapNetwork:
             combine=settings.combine,
             dropout=settings.dropout,
             batch_norm=settings.batch_norm,
-            seed=self.seed + 1,
+            seed=seed,
         )
 
     def _inputs(self, graph: Graph, sums: list[FloatArray]) -> tuple[Tensor, ...]:
@@ -270,27 +313,35 @@ class GapNetwork:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every trained parameter by name."""
-        found = {"scale": np.asarray(self._scale, np.float32)}
-        networks = {f"encoder.{i}.": net for i, net in enumerate(self.encoders)}
-        if self.classifier is not None:
-            networks["classifier."] = self.classifier
-        for prefix, network in networks.items():
-            for key, value in network.state_dict().items():
-                found[prefix + key] = value.detach().numpy().copy()
+        found = {
+            "scale": np.asarray(self._scale, np.float32),
+            "votes": np.asarray(self.votes, np.int64),
+        }
+        groups = {"encoder": self.encoders, "classifier": self.classifiers}
+        for kind, networks in groups.items():
+            for index, network in enumerate(networks):
+                for key, value in network.state_dict().items():
+                    found[f"{kind}.{index}.{key}"] = value.detach().numpy().copy()
         return found
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """Take up parameters that :meth:`weights` gave."""
         self._scale = [float(x) for x in arrays["scale"]]
-        count = len({key.split(".")[1] for key in arrays if key.startswith("encoder.")})
-        self.encoders = [self._encoder(0) for _ in range(count)]
+        self.votes = tuple(int(x) for x in arrays["votes"])
+        self.encoders = [self._encoder(0) for _ in range(_count(arrays, "encoder"))]
         for index, encoder in enumerate(self.encoders):
             load_weights(encoder, arrays, f"encoder.{index}.")
-        widths = []
-        while (key := f"classifier.bases.{len(widths)}.stack.0.weight") in arrays:
-            widths.append(arrays[key].shape[1])
-        self.classifier = self._classifier(widths)
-        load_weights(self.classifier, arrays, "classifier.")
+        for index in range(_count(arrays, "classifier")):
+            prefix = f"classifier.{index}."
+            widths = []
+            while (key := f"{prefix}bases.{len(widths)}.stack.0.weight") in arrays:
+                widths.append(arrays[key].shape[1])
+            self.classifiers.append(self._classifier(widths, 0))
+            load_weights(self.classifiers[-1], arrays, prefix)
+
+
+def _count(arrays: dict[str, np.ndarray], kind: str) -> int:
+    return len({key.split(".")[1] for key in arrays if key.startswith(f"{kind}.")})
 
 
 def load_weights(network: nn.Module, arrays: dict[str, np.ndarray], prefix: str) -> None:

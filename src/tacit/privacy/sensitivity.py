@@ -94,12 +94,11 @@ def _edge(unit: Edge, directed: bool, hops: int, nonnegative: bool) -> Sensitivi
         arcs = 1 if directed else 2
         words = "one arc moves one row" if directed else "one link is two arcs and moves two rows"
         return Sensitivity(math.sqrt(arcs * hops), f"Theorem 1 ({words} by at most 1)", page)
-    if directed:
-        squared = 2 if nonnegative else 4
-    else:
-        squared = 4 if nonnegative else 6
+    first, later = (2, 4) if directed else (4, 6)
+    # Only hop 1 can be known to be non-negative: later rows carry noise of both signs.
+    squared = (first if nonnegative else later) + (hops - 1) * later
     words = "a moved link takes one row of norm 1 away and adds another, in the worst case opposite"
-    return Sensitivity(math.sqrt(squared * hops), f"Theorem 2 ({words})", page)
+    return Sensitivity(math.sqrt(squared), f"Theorem 2 ({words})", page)
 
 
 def _own(unit: Node, hops: int, nonnegative: bool) -> Sensitivity:
