@@ -284,9 +284,7 @@ class Method(ABC):
             return None
         return NoiseSource.seeded(self.seed) if self.noise == "seeded" else NoiseSource.fresh()
 
-    def _charge(
-        self, plan: Plan, event: Any, data: str, run: str, ledger: Ledger | None
-    ) -> None:
+    def _charge(self, plan: Plan, event: Any, data: str, run: str, ledger: Ledger | None) -> None:
         import dp_accounting
 
         from tacit.privacy.ledger import Ledger as DefaultLedger

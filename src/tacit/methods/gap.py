@@ -274,9 +274,7 @@ def _ratios(settings: GapSettings, epsilon: float, delta: float) -> dict[str, fl
     for name, share in shares.items():
         per_step = mu * math.sqrt(share / settings.steps)
         q = settings.sampling_rate
-        ratios[name] = (
-            1 / per_step if q == 1 else 1 / math.sqrt(math.log1p((per_step / q) ** 2))
-        )
+        ratios[name] = 1 / per_step if q == 1 else 1 / math.sqrt(math.log1p((per_step / q) ** 2))
     return ratios
 
 

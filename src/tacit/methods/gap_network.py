@@ -251,7 +251,9 @@ class GapNetwork:
             parts.append(np.log(self._class_posteriors(graph) + np.float32(FLOOR)))
         for hop, scale in zip(sums, self._scale, strict=True):
             # The length of a noisy sum tells how many neighbours there are to trust.
-            parts.append(unit_rows(hop) if self.private else np.hstack([unit_rows(hop), hop / scale]))
+            parts.append(
+                unit_rows(hop) if self.private else np.hstack([unit_rows(hop), hop / scale])
+            )
         if settings.own_list:
             lists = self._bounded(graph)
             weights = self._weights_of(lists)

@@ -92,7 +92,9 @@ class GapSettings:
                 remedy="let them add up to less than 1",
             )
         if self.carry not in ("features", "labels", "both", "classes"):
-            raise PlanError(f"unknown carry {self.carry!r}", remedy="features, labels, both, classes")
+            raise PlanError(
+                f"unknown carry {self.carry!r}", remedy="features, labels, both, classes"
+            )
         if self.carry == "classes" and not self.encoder:
             raise PlanError(
                 "carry='classes' needs the encoder",
