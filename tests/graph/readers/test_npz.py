@@ -247,6 +247,15 @@ def test_refuses_doubled_encrypted_and_strange_members(tmp_path):
         load(path)
 
 
+def test_refuses_a_zip_of_the_future(tmp_path):
+    path = write(tmp_path / "g.npz")
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"PK\x01\x02") + 6] = 66  # version needed: 6.6
+    path.write_bytes(raw)
+    with pytest.raises(GraphError, match="zip file version 6.6"):
+        load(path)
+
+
 def never_anything_else(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "g.npz"

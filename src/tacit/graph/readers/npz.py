@@ -35,7 +35,19 @@ _MAX_HEADER = 1 << 14
 _MAX_RATIO = 1032
 _DTYPE = re.compile(r"^[<>|=]?[biuf][1248]$")
 _MASKS = ("train", "val", "test")
-_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, KeyError)
+# zipfile answers damage in many ways; an unknown version of the format is a NotImplementedError.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    RuntimeError,
+)
 
 
 @dataclass(frozen=True)
