@@ -1,7 +1,7 @@
 """Seconds per epoch of DP-SGD: Tacit, Opacus's default mode, and the plain PyTorch loop.
 
-Same network, same expected batch, same Adam, in one process, interleaved; the best of several repeats
-counts, as in timeit, because whatever else the machine does only ever adds.
+Same network, same expected batch, same Adam, in one process, interleaved. The best of several
+repeats counts, as in timeit, because whatever else the machine does only ever adds.
 Integer noise from the cryptographic stream is counted in Tacit's time. Opacus's Poisson loader and
 wrappers are set up outside its time, Tacit's own set-up inside its.
 
