@@ -1,4 +1,4 @@
-"""What every method is: plan from public facts, charge, run, and a result that knows its promise."""
+"""What every method is: plan from public facts, charge, run, state what was promised."""
 
 from __future__ import annotations
 

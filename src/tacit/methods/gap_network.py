@@ -181,8 +181,10 @@ class GapNetwork:
         self.votes = self._elect(graph, inputs)
 
     def _views(self, inputs: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
-        """What each classifier reads: everything, and where features pass an encoder, also
-        everything but the raw features, which small training sets overfit.
+        """What each classifier reads.
+
+        One reads everything. Where features pass an encoder a second one leaves the raw features
+        out, which small training sets overfit.
         """
         settings = self.settings
         if settings.preset == "paper" or not (settings.self_features and settings.encoder):
@@ -315,7 +317,7 @@ class GapNetwork:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every trained parameter by name."""
-        found = {
+        found: dict[str, np.ndarray] = {
             "scale": np.asarray(self._scale, np.float32),
             "votes": np.asarray(self.votes, np.int64),
         }
@@ -335,7 +337,7 @@ class GapNetwork:
             load_weights(encoder, arrays, f"encoder.{index}.")
         for index in range(_count(arrays, "classifier")):
             prefix = f"classifier.{index}."
-            widths = []
+            widths: list[int] = []
             while (key := f"{prefix}bases.{len(widths)}.stack.0.weight") in arrays:
                 widths.append(arrays[key].shape[1])
             self.classifiers.append(self._classifier(widths, 0))

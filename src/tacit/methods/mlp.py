@@ -251,10 +251,10 @@ class MLP(Method):
         return self._posteriors(network, graph, fitted.plan.settings)
 
     def _network(self, plan: Plan) -> nn.Module:
-        from tacit.learn.networks import MLP as Network
+        from tacit.learn import networks
 
         settings: MlpSettings = plan.settings
-        return Network(
+        return networks.MLP(
             plan.facts.features,
             settings.hidden,
             plan.facts.classes,

@@ -1,7 +1,7 @@
 """The run folder: everything a fit left behind, for its owner's eyes.
 
-``run.json`` holds plan, statement and metrics; ``tensors.safetensors`` the arrays. Both are private:
-what may leave is written by :mod:`tacit.release`.
+``run.json`` holds plan, statement and metrics; ``tensors.safetensors`` the arrays. Both are
+private: what may leave is written by :mod:`tacit.release`.
 """
 
 from __future__ import annotations
