@@ -264,7 +264,9 @@ def _charge_many(path, worker, count, queue):
 
 
 def _run_workers(path, count, workers=8):
-    context = multiprocessing.get_context("fork")
+    # A fork server has no threads of its own, whatever other tests have started here.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["dp_accounting", "tacit.privacy.accounting"])
     queue = context.SimpleQueue()
     started = [
         context.Process(target=_charge_many, args=(path, k, count, queue)) for k in range(workers)
@@ -289,9 +291,9 @@ def test_eight_processes_lose_no_charge(tmp_path):
 def test_eight_processes_never_exceed_the_budget(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.set_budget(DATA, "edge", 1.0, DELTA)
-    accepted = _run_workers(ledger.path, 5)
+    accepted = _run_workers(ledger.path, 4)
     fits = max(
-        n for n in range(41) if epsilon_pld(dp.GaussianDpEvent(20 / max(n, 1) ** 0.5), DELTA) <= 1.0
+        n for n in range(33) if epsilon_pld(dp.GaussianDpEvent(20 / max(n, 1) ** 0.5), DELTA) <= 1.0
     )
     assert accepted == len(ledger.entries()) == fits
     assert ledger.total(DATA, "edge", DELTA).epsilon <= 1.0
@@ -319,7 +321,7 @@ def test_kill_9_in_the_middle_loses_no_acknowledged_charge(tmp_path):
             [sys.executable, "-c", CHARGER, str(path), f"p{k}"],
             stdout=subprocess.PIPE, text=True, env=environment,
         )
-        for k in range(4)
+        for k in range(3)
     ]  # fmt: skip
     for process in processes:
         assert process.stdout is not None

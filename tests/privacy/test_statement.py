@@ -167,7 +167,8 @@ def test_membership_in_words():
     assert "which of two versions" in words(1.0, "replace")
     assert "with certainty" in NO_NOISE.membership_words
     assert NO_NOISE.membership_success == 1.0
-    assert "not private" in SEEDED.membership_words
+    assert SEEDED.membership_words.startswith("If the noise were fresh and secret, which it is not")
+    assert PAPER.membership_words.startswith("By the paper's accounting, which is not proved")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any, Literal
 
 from tacit.errors import ReleaseError
@@ -101,8 +102,8 @@ class Statement:
 
         Of two neighbouring inputs, chosen by a fair coin, any test names the right one with
         probability at most ``1/2 + TV/2``, and (epsilon, delta)-DP bounds the total variation by
-        ``TV <= (e^eps - 1 + 2 delta) / (e^eps + 1)`` (Kairouz, Oh, Viswanath 2015, Theorem 3.4 at
-        equal error rates, https://arxiv.org/abs/1311.0776).
+        ``TV <= (e^eps - 1 + 2 delta) / (e^eps + 1)``: the hypothesis-testing form of Kairouz, Oh,
+        Viswanath 2015 (https://arxiv.org/abs/1311.0776), proof in ``proofs/composition.md``.
         """
         shrink = math.exp(-self.epsilon)
         advantage = (1.0 - shrink + 2.0 * self.delta * shrink) / (1.0 + shrink)
@@ -124,7 +125,11 @@ class Statement:
             f"{_percent(self.membership_success)}, however they use what is released "
             "(blind guessing: 50 %)."
         )
-        return words if self.releasable else f"{words} This result itself is stamped: {self.stamp}."
+        if not self.private_noise:
+            return f"If the noise were fresh and secret, which it is not: {words}"
+        if self.accounting == "paper":
+            return f"By the paper's accounting, which is not proved: {words}"
+        return words
 
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The statement as headings with lines, in the order of NIST SP 800-226."""
@@ -254,9 +259,8 @@ def _epsilon(value: float) -> str:
         return "none (no noise)"
     if value == 0.0:
         return "0"
-    scale = 10.0 ** (3 - math.floor(math.log10(value)))
-    # An excess in the thirteenth digit comes from the division, not from the data.
-    return f"{math.ceil(value * scale * (1 - 1e-12)) / scale:.4g}"
+    exact = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))
+    return f"{float(exact):.4g}"
 
 
 def _percent(success: float) -> str:
