@@ -73,6 +73,15 @@ def test_refuses_a_bomb_and_false_sizes():
         read(flat, "A")
 
 
+def test_refuses_a_sparse_matrix_that_lacks_a_part():
+    content = written(A=csc_matrix(np.eye(3)))
+    at = content.index(struct.pack("<II", 14, len(content) - 136))
+    for cut in range(at + 8, len(content), 8):
+        short = content[:at] + struct.pack("<II", 14, cut - at - 8) + content[at + 8 : cut]
+        with pytest.raises(GraphError, match="truncated or damaged"):
+            read(short, "A")
+
+
 SAMPLES = [
     written(compress, A=csc_matrix(np.eye(4)), local_info=np.arange(28.0).reshape(4, 7))
     for compress in (False, True)

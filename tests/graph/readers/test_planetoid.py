@@ -1,6 +1,7 @@
 import os
 import pickle
 import tempfile
+import warnings
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
@@ -132,6 +133,7 @@ def test_runs_nothing(tmp_path, part, protocol):
         (b"h\x05.", "damaged"),
         (b"(0.", "damaged|truncated|dictionary"),
         (b"}(I1\nI2\n)u.", "damaged"),
+        (b"c\\i\nx\n.", "asks to run"),
         (b"})I1\ns.", "neither a number nor a text"),
         (pickle.dumps([1]), "dictionary of neighbour lists"),
         (pickle.dumps({1: 2}), "lists of node numbers"),
@@ -221,3 +223,37 @@ def test_random_pickles(content):
 )
 def test_plain_values_mean_what_python_says(value, protocol):
     assert parse(pickle.dumps(value, protocol), "sample") == value
+
+
+def test_agrees_with_pytorch_geometric(tmp_path):
+    """The same eight files through the reader of another project, which unpickles them."""
+    rng = np.random.default_rng(0)
+    known, test = 550, rng.permutation(np.delete(np.arange(550, 600), [3, 7, 20]))
+    tail, head = rng.integers(600, size=(2, 2000))
+    held = {
+        "x": csr_matrix(rng.random((40, 9)) < 0.3, dtype=np.float32),
+        "allx": csr_matrix(rng.random((known, 9)) < 0.3, dtype=np.float32),
+        "tx": csr_matrix(rng.random((47, 9)) < 0.3, dtype=np.float32),
+        "y": np.eye(3, dtype=np.int32)[rng.integers(3, size=40)],
+        "ally": np.eye(3, dtype=np.int32)[rng.integers(3, size=known)],
+        "ty": np.eye(3, dtype=np.int32)[rng.integers(3, size=47)],
+        "graph": {int(u): head[tail == u].tolist() for u in np.unique(tail)},
+    }
+    files = {part: pickle.dumps(value, protocol=2) for part, value in held.items()}
+    put(tmp_path, "citeseer", **files, test_index="".join(f"{k}\n" for k in test).encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own
+        from torch_geometric.io import read_planetoid_data
+
+        expected = read_planetoid_data(str(tmp_path), "citeseer")
+    graph = load(tmp_path)
+    assert graph.features.tolist() == expected.x.tolist()
+    labelled = graph.labels >= 0  # that reader gives class 0 to the nodes that have no row
+    assert np.flatnonzero(~labelled).tolist() == [553, 557, 570]
+    assert graph.labels[labelled].tolist() == expected.y[labelled].tolist()
+    assert graph.train.tolist() == expected.train_mask.tolist()
+    assert graph.val.tolist() == expected.val_mask.tolist()
+    assert graph.test.tolist() == expected.test_mask.tolist()
+    arcs = sorted(map(tuple, expected.edge_index.T.tolist()))
+    sources = np.repeat(np.arange(graph.nodes), graph.out_degrees)
+    assert arcs == list(zip(sources.tolist(), graph.indices.tolist(), strict=True))

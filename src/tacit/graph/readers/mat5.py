@@ -124,26 +124,30 @@ def _matrix(
     body: memoryview, order: str, wanted: set[str]
 ) -> tuple[str, Sparse | np.ndarray | None]:
     parts = _elements(body, order)
-    try:
-        flags = _numbers(*next(parts), order)
-        shape = tuple(int(size) for size in _numbers(*next(parts), order))
-        name = bytes(next(parts)[1]).decode("latin1")
-        if name not in wanted:
-            return name, None
-        if len(flags) < 1 or len(shape) != 2 or min(shape) < 0:
-            raise _damaged(f"matrix {name[:20]} has the shape {shape}")
-        kind, marks = int(flags[0]) & 0xFF, int(flags[0]) >> 8 & 0xFF
-        if marks & _COMPLEX or (kind != _SPARSE and kind not in _DENSE):
-            return name, None
-        if kind == _SPARSE:
-            rows, starts, values = (_numbers(*next(parts), order) for _ in range(3))
-            return name, _sparse((shape[0], shape[1]), rows, starts, values)
-        values = _numbers(*next(parts), order)
-    except StopIteration as error:
-        raise _damaged("a matrix lacks a part") from error
+    flags = _numbers(*_next(parts), order)
+    shape = tuple(int(size) for size in _numbers(*_next(parts), order))
+    name = bytes(_next(parts)[1]).decode("latin1")
+    if name not in wanted:
+        return name, None
+    if len(flags) < 1 or len(shape) != 2 or min(shape) < 0:
+        raise _damaged(f"matrix {name[:20]} has the shape {shape}")
+    kind, marks = int(flags[0]) & 0xFF, int(flags[0]) >> 8 & 0xFF
+    if marks & _COMPLEX or (kind != _SPARSE and kind not in _DENSE):
+        return name, None
+    if kind == _SPARSE:
+        rows, starts, values = [_numbers(*_next(parts), order) for _ in range(3)]
+        return name, _sparse((shape[0], shape[1]), rows, starts, values)
+    values = _numbers(*_next(parts), order)
     if len(values) != shape[0] * shape[1]:
         raise _damaged(f"{name} has {len(values)} values for the shape {shape}")
     return name, values.reshape(shape, order="F")
+
+
+def _next(parts: Iterator[tuple[int, memoryview]]) -> tuple[int, memoryview]:
+    part = next(parts, None)
+    if part is None:
+        raise _damaged("a matrix lacks a part")
+    return part
 
 
 def _numbers(kind: int, body: memoryview, order: str) -> np.ndarray:

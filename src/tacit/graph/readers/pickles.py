@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickletools
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,21 +99,12 @@ def parse(data: bytes, where: str) -> Any:
     """
     machine = _Machine(where)
     try:
-        for opcode, argument, _ in pickletools.genops(data):
-            if opcode.name == "STOP":
-                return machine.pop()
-            if opcode.name in _CONSTANTS:
-                machine.stack.append(_CONSTANTS[opcode.name])
-            elif opcode.name in _LITERALS:
-                machine.stack.append(argument)
-            elif opcode.name in _STEPS:
-                _STEPS[opcode.name](machine, argument)
-            else:
-                raise GraphError(
-                    f"{where} asks for {opcode.name}, which no planetoid file needs",
-                    why="a pickle can run any program; Tacit reads plain arrays only",
-                    remedy="convert the file with a tool you trust, then load npz or tables",
-                )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # damaged text may hold odd escapes
+            for opcode, argument, _ in pickletools.genops(data):
+                if opcode.name == "STOP":
+                    return machine.pop()
+                _step(machine, opcode.name, argument)
     # pickletools is not written for hostile input, so its failures are of many kinds.
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise GraphError(f"{where} is damaged", why=str(error)[:200]) from error
@@ -173,6 +165,21 @@ def _dtype(value: Any, where: str) -> np.dtype:
         return np.dtype(spelled)
     except TypeError as error:
         raise GraphError(f"{where} holds an array of {spelled}, not numbers") from error
+
+
+def _step(machine: _Machine, name: str, argument: Any) -> None:
+    if name in _CONSTANTS:
+        machine.stack.append(_CONSTANTS[name])
+    elif name in _LITERALS:
+        machine.stack.append(argument)
+    elif name in _STEPS:
+        _STEPS[name](machine, argument)
+    else:
+        raise GraphError(
+            f"{machine.where} asks for {name}, which no planetoid file needs",
+            why="a pickle can run any program; Tacit reads plain arrays only",
+            remedy="convert the file with a tool you trust, then load npz or tables",
+        )
 
 
 def _admit(machine: _Machine, name: str) -> None:
