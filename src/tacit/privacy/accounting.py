@@ -86,7 +86,8 @@ def epsilon_pld(
 
     Formal guarantees:
         A mechanism that this event describes is (epsilon, delta)-differentially private for the
-        unit and relation to which the event's noise multipliers and sampling rates refer.
+        unit and relation to which the event's noise multipliers and sampling rates refer. Poisson
+        sampling refers to one record present or absent, never to a replaced one.
     """
     _check_delta(delta)
     composition = simplify(event)

@@ -178,8 +178,8 @@ def epsilon(losses: Sequence[tuple[Loss, int]], delta: float, resolution: Resolu
 
     Formal guarantees:
         For every pair of neighbouring inputs whose steps are each dominated by the given pairs,
-        the adaptive composition is (epsilon, delta)-DP (Theorem 10 of Zhu, Dong, Wang 2022,
-        https://arxiv.org/abs/2106.08567: domination composes).
+        the adaptive composition is (epsilon, delta)-DP (domination composes: Zhu, Dong, Wang
+        2022, https://arxiv.org/abs/2106.08567).
     """
     if not losses:
         return 0.0
