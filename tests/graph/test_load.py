@@ -58,6 +58,12 @@ def test_refuses_a_folder_with_two_graphs(tmp_path):
         load(tmp_path)
 
 
+def test_refuses_options_that_would_be_ignored(tmp_path, small):
+    path = save(small, tmp_path / "g")
+    with pytest.raises(GraphError, match=r"label, features has no meaning .* \(npz\).*classes"):
+        load(path, label="year", features=["age"])
+
+
 def test_heavy_libraries_wait_until_they_are_needed():
     code = (
         "import sys, tacit.graph; "

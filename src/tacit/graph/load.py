@@ -91,7 +91,23 @@ def load(
     if isinstance(source, Graph):
         return source
     both = bool(symmetrize)
-    if is_pyg(source):
+    found = _Found("pyg", Path()) if is_pyg(source) else _find(source)
+    _check_options(
+        found.kind,
+        {
+            "ignore_weights": ignore_weights,
+            "label": label is not None,
+            "features": features is not None,
+            "node_id": node_id != "id",
+            "source_column": source_column != "source",
+            "target_column": target_column != "target",
+            "split_column": split_column is not None,
+            "weight_column": weight_column is not None,
+            "classes": classes is not None,
+            "pyg_split": pyg_split is not None,
+        },
+    )
+    if found.kind == "pyg":
         graph = from_pyg(
             cast("Data", source),
             directed=directed,
@@ -100,9 +116,7 @@ def load(
             classes=classes,
             split=pyg_split,
         )
-        return _checked(graph)
-    found = _find(source)
-    if found.kind == "npz":
+    elif found.kind == "npz":
         graph = read_npz(
             found.path,
             directed=directed,
@@ -117,6 +131,7 @@ def load(
             label=label or "year",
             features=features,
             directed=directed,
+            symmetrize=both,
             ignore_weights=ignore_weights,
             max_bytes=max_bytes,
         )
@@ -154,6 +169,38 @@ def load(
             max_bytes=max_bytes,
         )
     return _checked(graph)
+
+
+_OPTIONS = {
+    "npz": {"ignore_weights", "classes"},
+    "pyg": {"ignore_weights", "classes", "pyg_split"},
+    "mat": {"ignore_weights", "label", "features"},
+    "planetoid": set[str](),
+    "musae": {"label", "classes"},
+    "tables": {
+        "ignore_weights",
+        "label",
+        "features",
+        "node_id",
+        "source_column",
+        "target_column",
+        "split_column",
+        "weight_column",
+        "classes",
+    },
+}
+
+
+def _check_options(kind: str, given: dict[str, bool]) -> None:
+    """Refuses options that the layout has no use for, rather than ignoring what the user said."""
+    idle = [option for option, used in given.items() if used and option not in _OPTIONS[kind]]
+    if idle:
+        raise GraphError(
+            f"{', '.join(idle)} has no meaning for this layout ({kind})",
+            why="it would be silently ignored",
+            remedy=f"leave it out; {kind} takes "
+            + (", ".join(sorted(_OPTIONS[kind])) or "no options of its own"),
+        )
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ def test_refuses_bad_matrices(tmp_path):
             assert load(path).directed
             with pytest.raises(GraphError, match="symmetrize=True"):
                 load(path, directed=False)
+            assert not load(path, symmetrize=True).directed
             continue
         with pytest.raises(GraphError, match=says):
             load(path)

@@ -28,6 +28,7 @@ def read_facebook100(
     label: str = "year",
     features: Sequence[str] | None = None,
     directed: bool | None = None,
+    symmetrize: bool = False,
     ignore_weights: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Graph:
@@ -38,6 +39,7 @@ def read_facebook100(
         label: Which of :data:`FIELDS` to predict. Missing values are unknown labels.
         features: Which of the others become features; None takes all of them.
         directed: None finds out from the arcs (the files are symmetric).
+        symmetrize: Add the reverse of every arc.
         ignore_weights: Read every stored entry of ``A`` as a link.
         max_bytes: The most memory the features may ask for.
 
@@ -73,6 +75,7 @@ def read_facebook100(
         features=_one_hot([info[:, FIELDS.index(field)] for field in chosen], n, max_bytes),
         labels=labels.astype(np.int64),
         directed=directed,
+        symmetrize=symmetrize,
         classes=len(names),
         class_names=tuple(str(value) for value in names),
         name=path.stem,
