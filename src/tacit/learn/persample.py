@@ -77,6 +77,7 @@ class ClippedSum:
         self._trainable = {id(p) for p in self.parameters}
         _check_modules(model, self._trainable)
         self._layers = _layers(model, self._trainable)
+        self._owned = {id(layer): [id(p) for p in layer.parameters()] for layer in self._layers}
         self.classes = _probe(model, self._layers, self._trainable, inputs)
         # Squared row norms of whole inputs, and of the rows gathered last by address and version.
         self._lengths: dict[int, tuple[Tensor, Tensor]] = {}
@@ -181,11 +182,12 @@ class ClippedSum:
         Calls that do not reach the output have no gradient and are left out.
         """
         live = [(u, g) for u, g in zip(uses, grads, strict=True) if g is not None]
-        times = Counter(id(p) for use, _ in live for p in use.layer.parameters())
+        owned = [self._owned[id(use.layer)] for use, _ in live]
+        times = Counter(p for ids in owned for p in ids)
         simple: list[tuple[_Use, Tensor]] = []
         rest: list[tuple[_Use, Tensor]] = []
-        for use, grad in live:
-            own = all(id(p) in self._slots and times[id(p)] == 1 for p in use.layer.parameters())
+        for (use, grad), ids in zip(live, owned, strict=True):
+            own = all(times[p] == 1 and p in self._slots for p in ids)
             (simple if own and use.given.ndim == 2 else rest).append((use, grad))
         return simple, rest
 
