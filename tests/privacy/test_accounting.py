@@ -106,7 +106,7 @@ def test_gap_ndp_against_autodp(name):
     found = calibrate(event, 8.0, 1e-5)
     assert close(found, row["sigma_pld"])
     assert close(epsilon_rdp(event(row["sigma_rdp"]), 1e-5), 8.0)
-    # autodp's bound holds at fewer orders, so it asks for up to a thousandth more noise.
+    # autodp, another implementation of the Renyi bound, asks for up to a thousandth more noise.
     assert row["sigma_rdp"] <= row["sigma_autodp"] <= row["sigma_rdp"] * 1.002
     assert close(calibrate(lambda s: gaussian(s, 2), 8.0, 1e-5), row["pld_pma_only"])
     assert close(calibrate(lambda s: sampled(s, rate, 2 * steps), 8.0, 1e-5), row["pld_sgd_only"])
