@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
+from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
