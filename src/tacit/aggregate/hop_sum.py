@@ -11,7 +11,7 @@ Theorem 3).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,7 +58,8 @@ def own_list_sums(graph: Graph, sums: FloatArray, own: FloatArray) -> FloatArray
     ones = np.ones(graph.arcs, np.float32)
     lists = csr_array((ones, graph.indices, graph.indptr), shape=shape)
     degree = graph.out_degrees[:, None].astype(np.float32)
-    return (lists @ sums - degree * own) / np.maximum(degree, 1)
+    means: FloatArray = (lists @ sums - degree * own) / np.maximum(degree, np.float32(1))
+    return means.astype(np.float32, copy=False)
 
 
 def check_promise(graph: Graph, unit: Unit) -> None:
@@ -115,6 +116,16 @@ class NeighbourSum:
                 why="a weight reads the list's length, so one link moves all its neighbours' sums",
                 remedy="leave max_degree out under the edge unit",
             )
+        if isinstance(unit, Node) and unit.links == "all" and self.max_degree is not None:
+            raise UnitError(
+                'weighted lists promise nothing under Node(links="all")',
+                why="a node that vanishes from a list changes that list's weight, and with it "
+                "every sum its owner is in",
+                remedy='leave max_degree out, or use Node(links="own")',
+            )
+        if isinstance(unit, Node) and self.max_degree is not None:
+            # What bounds a list is the weight this query gives it, not what the unit asks for.
+            unit = replace(unit, max_degree=self.max_degree)
         return hop_sums(
             unit,
             directed=self.directed,

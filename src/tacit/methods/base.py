@@ -129,6 +129,24 @@ class Method(ABC):
         """Posteriors on a new graph, with the noise of the plan's inference stages."""
 
     @abstractmethod
+    def _answer(
+        self,
+        fitted: Fitted,
+        records: Graph,
+        released: dict[str, np.ndarray],
+        *,
+        outsiders: bool,
+    ) -> np.ndarray:
+        """Posteriors of own records from what was released; touches no other private data. Free.
+
+        Args:
+            fitted: The result to answer with; its weights are read, and nothing else it left.
+            records: A graph that holds each record: features, own list, label if it was trained on.
+            released: Rows of what was released, one for each node of ``records``.
+            outsiders: Whether the records took no part in what was released.
+        """
+
+    @abstractmethod
     def inference_stages(self, plan: Plan) -> tuple[str, ...]:
         """Names of the plan's stages that touch a new graph at prediction."""
 

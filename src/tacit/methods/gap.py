@@ -134,17 +134,19 @@ class GAP(Method):
             if plan.stages:
                 found.append("Features and labels are public; they are not protected at all.")
             return tuple(found)
-        if settings.self_features or settings.own_list or settings.encoder:
+        everyone = isinstance(plan.unit, Node) and plan.unit.links == "all"
+        free = "weights are" if everyone else "weights and the released sums are"
+        if _reads_own_record(settings):
             what = ["features"] + (["own list of links"] if settings.own_list else [])
             found.append(
                 f"A prediction reads that node's own {' and '.join(what)}: it is for that node (or "
-                "whoever may see its record) alone. The weights and the released sums are for "
-                "anyone."
+                f"whoever may see its record) alone. The {free} for anyone."
             )
-        if isinstance(plan.unit, Node) and plan.unit.links == "all":
+        if isinstance(plan.unit, Node) and everyone:
             found.append(
                 f"No node has more than {plan.unit.max_degree} links each way: a promise, checked "
-                "on the input. The released row of a node is for that node alone."
+                "on the input. The released row of a node, and a prediction made from it, are for "
+                "that node alone."
             )
         return tuple(found)
 
@@ -159,12 +161,13 @@ class GAP(Method):
         network.fit_classifier(graph, sums)
         settings: GapSettings = plan.settings
         nodes = protects_nodes(plan.unit, plan.epsilon)
-        own_record = settings.self_features or settings.own_list or settings.encoder
+        # Under links="all" a node's row of the sums is part of its own record.
+        own_row = isinstance(plan.unit, Node) and plan.unit.links == "all"
         return Outcome(
             posteriors=network.posteriors(graph, sums),
             released={f"hop.{k + 1}": hop for k, hop in enumerate(sums)},
             weights=network.weights(),
-            public_posteriors=not (nodes and own_record),
+            public_posteriors=not (nodes and (own_row or _reads_own_record(settings))),
             notes=tuple(network.notes),
         )
 
@@ -176,6 +179,29 @@ class GAP(Method):
         network = GapNetwork(fitted.plan, fitted.seed, source, progress)
         network.load(fitted.outcome.weights)
         return network.posteriors(graph, network.aggregate(graph))
+
+    def _answer(
+        self,
+        fitted: Fitted,
+        records: Graph,
+        released: dict[str, np.ndarray],
+        *,
+        outsiders: bool,
+    ) -> np.ndarray:
+        from tacit.methods.gap_network import GapNetwork
+
+        network = GapNetwork(fitted.plan, fitted.seed, None, lambda stage, done, total: None)
+        network.load(fitted.outcome.weights)
+        settings: GapSettings = fitted.plan.settings
+        sums = [released[f"hop.{k + 1}"] for k in range(settings.hops)]
+        return network.posteriors(records, sums, outsiders=outsiders)
+
+
+def _reads_own_record(settings: GapSettings) -> bool:
+    """Whether a prediction reads that node's own features or list, beside the released sums."""
+    # The paper's first input is the encoded features, or the raw ones where the encoder is off.
+    paper = settings.preset == "paper"
+    return paper or settings.self_features or settings.own_list or settings.encoder
 
 
 def _sound(settings: GapSettings, unit: Unit, facts: PublicFacts) -> Sensitivity:

@@ -90,6 +90,8 @@ class GapNetwork:
 
     def _hidden(self, graph: Graph) -> FloatArray:
         """The encoded features X^(0): what the linear head reads, of unit length."""
+        if not self.encoders:
+            return unit_rows(graph.features)
         inputs = torch.tensor(self._features(graph))
         stacks = [encoder.stack for encoder in self.encoders if isinstance(encoder, MLP)]
         hidden = [predict_logits(stack[:-1], (inputs,)) for stack in stacks]
@@ -153,7 +155,8 @@ class GapNetwork:
 
     def fit_classifier(self, graph: Graph, sums: list[FloatArray]) -> None:
         """Train on the released sums (Equations 10 to 12); links are not read again."""
-        self._scale = [max(float(hop.std()), 1e-9) for hop in sums]
+        # Where nodes are protected the scale is not read, and a row may be its node's alone.
+        self._scale = [1.0 if self.private else max(float(hop.std()), 1e-9) for hop in sums]
         inputs = self._inputs(graph, sums)
         targets = torch.tensor(graph.labels)
         chosen = torch.from_numpy(np.flatnonzero(graph.train))
@@ -220,11 +223,13 @@ class GapNetwork:
             return ()
         return everyone
 
-    def posteriors(self, graph: Graph, sums: list[FloatArray]) -> np.ndarray:
-        """Class probabilities of every node."""
+    def posteriors(
+        self, graph: Graph, sums: list[FloatArray], *, outsiders: bool = False
+    ) -> np.ndarray:
+        """Class probabilities of every node; ``outsiders`` had no part in the sums."""
         if not self.votes:
             return self._class_posteriors(graph)
-        answers = self._answers(self._inputs(graph, sums))
+        answers = self._answers(self._inputs(graph, sums, outsiders=outsiders))
         return torch.stack([answers[i] for i in self.votes]).mean(dim=0).numpy()
 
     def _classifier(self, widths: list[int], seed: int) -> HopClassifier:
@@ -241,7 +246,9 @@ class GapNetwork:
             seed=seed,
         )
 
-    def _inputs(self, graph: Graph, sums: list[FloatArray]) -> tuple[Tensor, ...]:
+    def _inputs(
+        self, graph: Graph, sums: list[FloatArray], *, outsiders: bool = False
+    ) -> tuple[Tensor, ...]:
         """What the classifier reads of each node: own record, released sums, nothing else."""
         settings, parts = self.settings, []
         if settings.preset == "paper":
@@ -260,6 +267,7 @@ class GapNetwork:
             lists = self._bounded(graph)
             weights = self._weights_of(lists)
             own = self._rows(graph) if weights is None else self._rows(graph) * weights[:, None]
+            own = np.zeros_like(own) if outsiders else own
             parts.append(unit_rows(own_list_sums(lists, sums[0], own)))
         return tuple(torch.from_numpy(np.ascontiguousarray(x, np.float32)) for x in parts)
 

@@ -250,6 +250,16 @@ class MLP(Method):
         network.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in arrays.items()})
         return self._posteriors(network, graph, fitted.plan.settings)
 
+    def _answer(
+        self,
+        fitted: Fitted,
+        records: Graph,
+        released: dict[str, np.ndarray],
+        *,
+        outsiders: bool,
+    ) -> np.ndarray:
+        return self._infer(fitted, records, None, lambda stage, done, total: None)
+
     def _network(self, plan: Plan) -> nn.Module:
         from tacit.learn import networks
 
