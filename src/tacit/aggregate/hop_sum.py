@@ -58,8 +58,8 @@ def own_list_sums(graph: Graph, sums: FloatArray, own: FloatArray) -> FloatArray
     ones = np.ones(graph.arcs, np.float32)
     lists = csr_array((ones, graph.indices, graph.indptr), shape=shape)
     degree = graph.out_degrees[:, None].astype(np.float32)
-    means: FloatArray = (lists @ sums - degree * own) / np.maximum(degree, np.float32(1))
-    return means.astype(np.float32, copy=False)
+    share = np.reciprocal(np.maximum(degree, np.float32(1)))
+    return ((lists @ sums - degree * own) * share).astype(np.float32, copy=False)
 
 
 def check_promise(graph: Graph, unit: Unit) -> None:

@@ -243,6 +243,7 @@ class GapNetwork:
             combine=settings.combine,
             dropout=settings.dropout,
             batch_norm=settings.batch_norm,
+            normalise=settings.preset == "paper",
             seed=seed,
         )
 
