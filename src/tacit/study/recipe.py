@@ -1,0 +1,177 @@
+"""A recipe: everything about a run but its data and seed, in words a command line can take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_type_hints
+
+from tacit.errors import PlanError
+
+if TYPE_CHECKING:
+    from tacit.methods import Method
+    from tacit.privacy import Unit
+
+MethodName = Literal["gap", "mlp"]
+UnitName = Literal["edge", "node", "node-all"]
+RelationName = Literal["add-remove", "replace"]
+AccountingName = Literal["sound", "paper"]
+NoiseName = Literal["secure", "seeded"]
+
+DELTA = {"edge": 1e-6, "node": 1e-5, "node-all": 1e-5}
+"""Delta where nobody gives one: public numbers, printed wherever they are used."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to run, under which promise.
+
+    Attributes:
+        method: Name of the method.
+        unit: Name of the unit of privacy.
+        epsilon: The budget; infinity for none.
+        delta: The budget's delta.
+        relation: Which inputs count as neighbours.
+        accounting: ``sound`` or ``paper``.
+        noise: ``secure`` or ``seeded``.
+        settings: The user's choices by name, sorted; ``preset`` and ``max_degree`` among them.
+    """
+
+    method: str
+    unit: str
+    epsilon: float
+    delta: float
+    relation: str = "add-remove"
+    accounting: str = "sound"
+    noise: str = "secure"
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    def privacy_unit(self) -> Unit:
+        """The unit as an object.
+
+        Raises:
+            PlanError: A degree bound was given for a unit that has none.
+        """
+        from tacit.privacy import Edge, Node
+
+        degree = dict(self.settings).get("max_degree")
+        relation = cast(RelationName, self.relation)
+        if self.unit == "edge":
+            if degree is not None:
+                raise PlanError(
+                    "max_degree has no meaning under the edge unit",
+                    why="it bounds what one node can do, and one link is one link",
+                    remedy="leave it out, or use the unit node or node-all",
+                )
+            return Edge(relation=relation)
+        if self.unit not in DELTA:
+            raise PlanError(f"unknown unit {self.unit!r}", remedy=f"one of {', '.join(DELTA)}")
+        links: Literal["own", "all"] = "own" if self.unit == "node" else "all"
+        if links == "all" and degree is None:
+            raise PlanError(
+                "the unit node-all needs a degree bound",
+                why="it is a promise about the input that only its owner can give",
+                remedy="set max_degree=D (--set max_degree=D), or use the unit node",
+            )
+        return Node(relation=relation, links=links, max_degree=degree)
+
+    def model(self, seed: int) -> Method:
+        """The method, unfitted.
+
+        Args:
+            seed: Of weights and order.
+        """
+        from tacit.methods import METHODS
+
+        chosen = {k: v for k, v in self.settings if k not in ("preset", "max_degree")}
+        return METHODS[self.method](
+            self.privacy_unit(),
+            self.epsilon,
+            self.delta,
+            preset=dict(self.settings).get("preset", "tacit"),
+            overrides=chosen,
+            accounting=self.accounting,
+            seed=seed,
+            noise=self.noise,
+        )
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
+        """The same recipe with these settings instead."""
+        return replace(self, settings=tuple(sorted(settings.items())))
+
+    def __str__(self) -> str:
+        parts = [f"{self.method} {self.unit} epsilon={number(self.epsilon)}"]
+        if self.relation != "add-remove":
+            parts.append(self.relation)
+        if self.accounting != "sound":
+            parts.append(f"{self.accounting} accounting")
+        if self.noise != "secure":
+            parts.append(f"{self.noise} noise")
+        return " ".join([*parts, *(f"{key}={value}" for key, value in self.settings)])
+
+
+def setting_types(method: str) -> dict[str, Any]:
+    """The type of every setting of a method, ``max_degree`` and ``preset`` included."""
+    from tacit.methods import SETTINGS
+
+    types = get_type_hints(SETTINGS[method])
+    return {**types, "max_degree": int, "preset": Literal["tacit", "paper"]}
+
+
+def typed_settings(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a user wrote them, turned into the types that the method declares.
+
+    Args:
+        method: The method's name.
+        given: Values by name; text is read as the declared type.
+
+    Returns:
+        The same names with typed values.
+
+    Raises:
+        PlanError: The method has no such setting, or the value is not of its type.
+    """
+    types = setting_types(method)
+    return {key: _typed(method, types, key, value) for key, value in given.items()}
+
+
+def _typed(method: str, types: Mapping[str, Any], key: str, value: Any) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    if key not in types:
+        raise PlanError(
+            f"{method} has no setting {key!r}", remedy=f"choose from {', '.join(sorted(types))}"
+        )
+    try:
+        return TypeAdapter(types[key]).validate_python(value)
+    except ValidationError as error:
+        raise PlanError(
+            f"{key}={value} is not a setting of {method}",
+            why=f"it should be {_type_words(types[key])}",
+        ) from error
+
+
+def _type_words(kind: Any) -> str:
+    words = {bool: "true or false", int: "a whole number", float: "a number"}
+    return words.get(kind) or "one of " + ", ".join(str(choice) for choice in get_args(kind))
+
+
+def number(value: float) -> str:
+    """A number as short as it can be read back, ``inf`` for infinity."""
+    return "inf" if math.isinf(value) else f"{value:g}"
+
+
+def parse_split(text: str) -> tuple[float, float, float]:
+    """Shares of training, validation and test nodes from ``75/10/15``.
+
+    Raises:
+        PlanError: The text is not three numbers.
+    """
+    try:
+        train, val, test = (float(part) for part in text.split("/"))
+    except ValueError as error:
+        raise PlanError(
+            f"{text!r} is not a split", remedy="write three shares: 75/10/15"
+        ) from error
+    return train, val, test
