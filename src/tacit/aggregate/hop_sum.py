@@ -66,13 +66,11 @@ def check_promise(graph: Graph, unit: Unit) -> None:
     """Refuse a graph that breaks the degree promise of ``Node(links="all")``.
 
     Raises:
-        UnitError: The promise is missing or broken. That a graph is refused is itself a fact about
-            it; the error is for the owner's eyes.
+        UnitError: The promise is broken. That a graph is refused is itself a fact about it; the
+            error is for the owner's eyes. (A promise that is missing where one is needed is
+            refused when the plan is made.)
     """
-    if not (isinstance(unit, Node) and unit.links == "all"):
-        return
-    if unit.max_degree is None:
-        hop_sums(unit, directed=graph.directed, hops=1)
+    if not (isinstance(unit, Node) and unit.links == "all") or unit.max_degree is None:
         return
     longest = max(
         int(graph.out_degrees.max(initial=0)), int(np.diff(graph.in_lists[0]).max(initial=0))
