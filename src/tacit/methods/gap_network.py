@@ -68,7 +68,7 @@ class GapNetwork:
             inputs,
             targets,
             rows,
-            self._config(),
+            self._config(graph),
             folds=self.settings.folds,
             seed=self.seed,
             val=self._watched(graph),
@@ -176,7 +176,7 @@ class GapNetwork:
                 network,
                 mine,
                 targets[chosen],
-                self._config(),
+                self._config(graph),
                 seed=self.seed,
                 val=watched,
                 on_epoch=self._counter("classifier", self.settings.epochs),
@@ -281,9 +281,9 @@ class GapNetwork:
         """Validation nodes, where choosing by them is free: labels are public under this unit."""
         return np.flatnonzero(graph.val) if graph.val.any() and not self.private else None
 
-    def _config(self) -> TrainConfig:
+    def _config(self, graph: Graph) -> TrainConfig:
         settings = self.settings
-        watching = settings.patience > 0
+        watching = settings.patience > 0 and self._watched(graph) is not None
         return TrainConfig(
             epochs=settings.epochs,
             learning_rate=settings.learning_rate,

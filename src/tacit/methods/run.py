@@ -43,7 +43,7 @@ def save_run(model: Method, folder: str | Path) -> Path:
     arrays = {f"weights/{k}": v for k, v in fitted.outcome.weights.items()}
     arrays |= {f"released/{k}": v for k, v in fitted.outcome.released.items()}
     arrays["posteriors"] = fitted.outcome.posteriors
-    save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, path / TENSORS_FILE)
+    save_file({k: np.asarray(v, order="C") for k, v in arrays.items()}, path / TENSORS_FILE)
     description = {
         "format": FORMAT,
         "method": fitted.plan.method,

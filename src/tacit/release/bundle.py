@@ -205,7 +205,7 @@ def _files(fitted: Fitted) -> dict[str, bytes]:
                 f"{name} holds numbers that are not finite", remedy="fit again; nothing was written"
             )
     shared = "posteriors" in arrays
-    model = save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+    model = save({name: np.asarray(arrays[name], order="C") for name in sorted(arrays)})
     text = card(fitted.plan, fitted.statement, fitted.classes, public_posteriors=shared).encode()
     manifest = {
         "format": FORMAT,

@@ -53,7 +53,7 @@ def card(
     for heading, items in sections:
         lines += [f"## {heading}", "", *(f"- {item}" for item in items), ""]
     full = statement.to_markdown().replace("## ", "### ").replace("# Privacy statement", "")
-    lines += ["## The statement in full", full.strip(), ""]
+    lines += ["## The statement in full", "", full.strip(), ""]
     return "\n".join(lines)
 
 
@@ -109,14 +109,15 @@ def left_out(plan: Plan, *, public_posteriors: bool) -> tuple[str, ...]:
 
 def _what(plan: Plan, classes: Sequence[str] | None, posteriors: bool) -> tuple[str, ...]:
     facts = plan.facts
-    holds = "its weights"
+    holds = ["its weights"]
     if reads_sums(plan) and not rows_are_own(plan):
-        holds += ", what was released with noise"
-    holds += " and its predictions" if posteriors else ""
+        holds.append("the sums over neighbours, released with noise")
+    if posteriors:
+        holds.append("its predictions")
     named = " (their names are in manifest.json)" if classes else ""
     return (
         f"A model that sorts the nodes of a network into {facts.classes} classes{named}. The "
-        f"bundle holds {holds}.",
+        f"bundle holds {'; '.join(holds)}.",
         f"It was trained on a graph of {facts.nodes:,} nodes, {facts.train_nodes:,} of them with "
         f"labels to learn from, and {facts.features:,} features each. These sizes are treated as "
         "public.",
