@@ -1,0 +1,362 @@
+"""The options that several commands share, and how their text becomes values.
+
+Nothing heavy may be imported here: ``tacit --help`` reads this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tacit.errors import TacitError
+from tacit.study.recipe import DELTA, Recipe, parse_split, typed_settings
+
+if TYPE_CHECKING:
+    from tacit.graph import Graph
+    from tacit.privacy import Ledger
+
+_WHAT, _PROMISE, _MORE = "What to run", "What is promised", "Output"
+
+Graphs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="GRAPH",
+        help="What [b]tacit.load[/] reads: an npz or .mat file, a folder of planetoid, MUSAE or "
+        "table files, or two tables (nodes, edges).",
+        show_default=False,
+    ),
+]
+Method = Annotated[
+    Literal["gap", "mlp"] | None,
+    typer.Option("--method", "-m", help="Method. \\[gap]", rich_help_panel=_WHAT),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="A setting of the method, also preset (tacit, paper) and max_degree; may be repeated.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="TOML file with any of these options by name and a table \\[set]; the command line "
+        "goes first.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Read = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--read",
+        metavar="KEY=VALUE",
+        help="How to read the graph, such as label=COLUMN, node_id=COLUMN, symmetrize=true, "
+        "directed=true; may be repeated.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Split = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        metavar="A/B/C",
+        help="Shares of training, validation and test nodes. \\[the graph's own, else 75/10/15]",
+        rich_help_panel=_WHAT,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="S",
+        help="Of split and weights; never of privacy noise, unless --noise seeded. \\[0]",
+        rich_help_panel=_WHAT,
+    ),
+]
+Unit = Annotated[
+    Literal["edge", "node", "node-all"] | None,
+    typer.Option(
+        "--unit",
+        "-u",
+        help="One individual: a link; a node's own record; a node with all its links (needs "
+        "--set max_degree=D). \\[edge]",
+        rich_help_panel=_PROMISE,
+    ),
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon", "-e", metavar="E", help="Budget; inf for no privacy.", rich_help_panel=_PROMISE
+    ),
+]
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        "--delta",
+        "-d",
+        metavar="D",
+        help="Public number. \\[1e-6 for edges, 1e-5 for nodes]",
+        rich_help_panel=_PROMISE,
+    ),
+]
+Relation = Annotated[
+    Literal["add-remove", "replace"] | None,
+    typer.Option(
+        "--relation",
+        help="Whether one individual is there or not, or has another record. \\[add-remove]",
+        rich_help_panel=_PROMISE,
+    ),
+]
+Accounting = Annotated[
+    Literal["sound", "paper"] | None,
+    typer.Option(
+        "--accounting",
+        help="What is proved, or what the paper claims (stamped, never released). \\[sound]",
+        rich_help_panel=_PROMISE,
+    ),
+]
+Noise = Annotated[
+    Literal["secure", "seeded"] | None,
+    typer.Option(
+        "--noise",
+        help="Fresh secret key, or from the seed (stamped, never released). \\[secure]",
+        rich_help_panel=_PROMISE,
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        metavar="EPS",
+        help="As the owner of the data: set what all runs on it may cost together, for this unit "
+        "and delta, before this one is charged.",
+        rich_help_panel=_PROMISE,
+    ),
+]
+LedgerPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        metavar="FILE",
+        help="Where spending is written down. \\[TACIT_LEDGER, else the user's data folder]",
+        rich_help_panel=_PROMISE,
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="End standard output with one JSON object; all else goes to standard error.",
+        rich_help_panel=_MORE,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="No progress, no panels.", rich_help_panel=_MORE),
+]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", help="Show the trace of an error.", rich_help_panel=_MORE),
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of one run, from the command line or a TOML file; None where neither says."""
+
+    method: str | None = None
+    unit: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    relation: str | None = None
+    accounting: str | None = None
+    noise: str | None = None
+    split: str | None = None
+    seed: int | None = None
+    budget: float | None = None
+
+    def over(self, config: Path | None, given: Sequence[str] | None) -> tuple[Asked, Recipe]:
+        """These options completed by a file, and the recipe they make.
+
+        Args:
+            config: A TOML file.
+            given: Settings as ``key=value``.
+
+        Raises:
+            typer.BadParameter: An option is missing, unknown or not of its type.
+        """
+        table = read_config(config)
+        settings = {**table.pop("set", {}), **pairs(given, "--set")}
+        values = {
+            field.name: table.get(field.name)
+            if getattr(self, field.name) is None
+            else getattr(self, field.name)
+            for field in fields(self)
+        }
+        if unknown := sorted(set(table) - set(values)):
+            raise typer.BadParameter(
+                f"{config} has no option {unknown[0]!r}; it may hold "
+                f"{', '.join(values)} and a table [set]"
+            )
+        asked = _typed(Asked, values)
+        if asked.epsilon is None:
+            raise typer.BadParameter("give --epsilon: a budget, or inf for no privacy")
+        method, unit = asked.method or "gap", asked.unit or "edge"
+        recipe = Recipe(
+            method,
+            unit,
+            asked.epsilon,
+            asked.delta or DELTA[unit],
+            relation=asked.relation or "add-remove",
+            accounting=asked.accounting or "sound",
+            noise=asked.noise or "secure",
+        )
+        return asked, recipe.with_settings(usage(lambda: typed_settings(method, settings)))
+
+
+def read_config(path: Path | None) -> dict[str, Any]:
+    """The contents of a TOML file."""
+    import tomllib
+
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{path} cannot be read as TOML: {error}") from error
+
+
+_CHOICES = {
+    "method": ("gap", "mlp"),
+    "unit": tuple(DELTA),
+    "relation": ("add-remove", "replace"),
+    "accounting": ("sound", "paper"),
+    "noise": ("secure", "seeded"),
+}
+
+
+def _typed(kind: type[Asked], values: dict[str, Any]) -> Asked:
+    """Check what a file gave; the command line was checked already."""
+    for name, value in values.items():
+        if value is None:
+            continue
+        text = name in _CHOICES or name == "split"
+        wanted: tuple[type, ...] = (str,) if text else (int,) if name == "seed" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise typer.BadParameter(f"{name} cannot be {value!r}")
+        if name in _CHOICES and value not in _CHOICES[name]:
+            raise typer.BadParameter(
+                f"{name} cannot be {value!r}: choose from {', '.join(_CHOICES[name])}"
+            )
+        if float in wanted:
+            values[name] = float(value)
+    return kind(**values)
+
+
+def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
+    """``key=value`` texts as a mapping; a later one replaces an earlier one."""
+    found = {}
+    for text in given or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"{option} takes KEY=VALUE, not {text!r}")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def usage(make: Any) -> Any:
+    """What ``make`` returns; what it refuses is a mistake in the command line (exit code 2)."""
+    try:
+        return make()
+    except TacitError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def listed(text: str, what: str, choices: Sequence[str] = ()) -> list[str]:
+    """Names from a list with commas, each one once."""
+    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    wrong = [name for name in names if choices and name not in choices]
+    if wrong or not names:
+        hint = f": choose from {', '.join(choices)}" if choices else ""
+        raise typer.BadParameter(f"{what} cannot be {text!r}{hint}")
+    return names
+
+
+def numbers(text: str, what: str) -> list[float]:
+    """Numbers from a list with commas, ``inf`` among them, each one once."""
+    try:
+        found = list(dict.fromkeys(float(part) for part in text.split(",") if part.strip()))
+    except ValueError as error:
+        raise typer.BadParameter(f"{what} takes numbers with commas, not {text!r}") from error
+    if not found:
+        raise typer.BadParameter(f"{what} is empty")
+    return found
+
+
+def shares(text: str | None) -> tuple[float, float, float] | None:
+    """A split, if one was asked for."""
+    if text is None:
+        return None
+    found: tuple[float, float, float] = usage(lambda: parse_split(text))
+    return found
+
+
+def load_graph(paths: Sequence[str], given: Sequence[str] | None) -> Graph:
+    """The graph of one path, or of two tables."""
+    from tacit.graph import load
+
+    if len(paths) > 2:
+        raise typer.BadParameter("GRAPH is one path, or two tables: nodes and edges")
+    options = {key: _load_option(key, value) for key, value in pairs(given, "--read").items()}
+    return load(paths[0] if len(paths) == 1 else (paths[0], paths[1]), **options)
+
+
+def _load_option(key: str, value: str) -> Any:
+    """One option of ``tacit.load``, as its signature types it."""
+    from inspect import signature
+
+    from pydantic import TypeAdapter, ValidationError
+
+    from tacit.graph import load
+
+    known = {name: p.annotation for name, p in signature(load).parameters.items()}
+    names = sorted(set(known) - {"source", "pyg_split"})
+    if key not in names:
+        raise typer.BadParameter(f"--read has no {key!r}: choose from {', '.join(names)}")
+    if key == "features":
+        return [part.strip() for part in value.split("+")]
+    kind: Any = str
+    if "bool" in known[key]:
+        kind = bool
+    elif "int" in known[key]:
+        kind = int
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise typer.BadParameter(f"--read {key} cannot be {value!r}") from error
+
+
+def with_split(graph: Graph, ratios: tuple[float, float, float] | None, seed: int) -> Graph:
+    """The graph with the split asked for, its own if it brings one, else 75/10/15."""
+    from tacit.graph import split
+
+    if ratios is None and graph.train.any():
+        return graph
+    return split(graph, ratios or (75, 10, 15), seed)
+
+
+def open_ledger(path: Path | None) -> Ledger:
+    """The ledger asked for, or the default one."""
+    from tacit.privacy import Ledger
+
+    return Ledger(path)
