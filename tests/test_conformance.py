@@ -12,11 +12,14 @@ import tacit
 from tacit import GAP, MLP, Edge, Graph, Node, Plan
 from tacit.aggregate import to_grid, unit_rows
 from tacit.aggregate.hop_sum import GRID_BITS, list_weights
+from tacit.errors import UnitError
+from tacit.graph import PublicFacts
 from tacit.methods import Method
 from tacit.methods.base import Noise
 from tacit.methods.gap_network import GapNetwork
+from tacit.privacy.noise import NoiseSource
 from tacit.privacy.units import Unit, zero_record
-from tacit.testing import CHECKS, Case, Maker, NotApplicable, Witness
+from tacit.testing import CHECKS, Case, Maker, NotApplicable, Witness, check_method
 
 QUICK = {"epochs": 2, "steps": 3}
 D = 4
