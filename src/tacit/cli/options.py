@@ -258,7 +258,7 @@ def _typed(kind: type[Asked], values: dict[str, Any]) -> Asked:
             raise typer.BadParameter(
                 f"{name} cannot be {value!r}: choose from {', '.join(_CHOICES[name])}"
             )
-        if float in wanted:
+        if float in wanted and isinstance(value, int | float):
             values[name] = float(value)
     return kind(**values)
 
