@@ -34,6 +34,7 @@ bench: $(STAMP)  ## speed, each a ratio against a peer in the same run
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/dpsgd.py
 	$(BIN)/python benchmarks/plan.py
+	$(BIN)/python benchmarks/perturbation.py
 	$(BIN)/python benchmarks/accuracy.py --data $(DATA)
 
 soak: $(STAMP)  ## long statistical checks

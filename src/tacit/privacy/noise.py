@@ -160,6 +160,22 @@ class NoiseSource:
 
         return self._fill(scale, shape, words_per_value=2, block=block)
 
+    def exponential(self, scale: float, shape: Shape) -> Integers:
+        """Independent ``floor(scale E)``, E exponential with mean 1: ``P(K >= k) = exp(-k/scale)``.
+
+        The number of failures before a success of probability ``1 - exp(-1/scale)``.
+
+        Raises:
+            NoiseError: As for :meth:`gaussian`.
+        """
+
+        def block(words: Words, first: int, out: Integers) -> None:
+            for j in _exponential_block(words, scale, 0.0, out):
+                uniform = self._uniform(int(words[j]), 64, first + int(j))
+                out[j] = _exact_exponential(uniform, scale, Decimal(0))
+
+        return self._fill(scale, shape, words_per_value=1, block=block)
+
     def bernoulli(self, rate: float, size: int) -> NDArray[np.bool_]:
         """Independent coins that show True with probability ``rate``: a Poisson-sampled batch.
 
