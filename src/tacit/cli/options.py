@@ -8,16 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from tacit.errors import TacitError
+from tacit.methods import METHOD_NAMES
 from tacit.study.recipe import DELTA, Recipe, parse_split, typed_settings
 
 if TYPE_CHECKING:
     from tacit.graph import Graph
     from tacit.privacy import Ledger
+
+    MethodName: TypeAlias = str
+    UnitName: TypeAlias = str
+else:
+    # The names are listed in one place each; typer checks them and prints them in the help.
+    MethodName, UnitName = Literal[METHOD_NAMES], Literal[tuple(DELTA)]
 
 _WHAT, _PROMISE, _MORE = "What to run", "What is promised", "Output"
 
@@ -31,7 +38,7 @@ Graphs = Annotated[
     ),
 ]
 Method = Annotated[
-    Literal["gap", "mlp"] | None,
+    MethodName | None,
     typer.Option("--method", "-m", help="Method. \\[gap]", rich_help_panel=_WHAT),
 ]
 Settings = Annotated[
@@ -84,12 +91,13 @@ Seed = Annotated[
     ),
 ]
 Unit = Annotated[
-    Literal["edge", "node", "node-all"] | None,
+    UnitName | None,
     typer.Option(
         "--unit",
         "-u",
         help="One individual: a link; a node's own record; a node with all its links (needs "
-        "--set max_degree=D). \\[edge]",
+        "--set max_degree=D for most methods); a record with k links each way (--set k=K). "
+        "\\[edge]",
         rich_help_panel=_PROMISE,
     ),
 ]
@@ -237,7 +245,7 @@ def read_config(path: Path | None) -> dict[str, Any]:
 
 
 _CHOICES = {
-    "method": ("gap", "mlp"),
+    "method": METHOD_NAMES,
     "unit": tuple(DELTA),
     "relation": ("add-remove", "replace"),
     "accounting": ("sound", "paper"),

@@ -9,6 +9,7 @@ import typer
 
 from tacit.cli import options as o
 from tacit.cli.output import Screen, guarded, plain
+from tacit.methods import METHOD_NAMES
 from tacit.study.recipe import DELTA, number
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def compare(
     with guarded(debug):
         wanted = o.listed(units, "--units", tuple(DELTA))
         given = {k: o.numbers(v, "--deltas")[0] for k, v in _by_unit(deltas).items()}
-        asked = o.listed(methods, "--methods", ("gap", "mlp")), o.numbers(epsilons, "--epsilons")
+        asked = o.listed(methods, "--methods", METHOD_NAMES), o.numbers(epsilons, "--epsilons")
         ratios = o.shares(split) or (75, 10, 15)
         from tacit.study.compare import Grid
         from tacit.study.compare import compare as carry_out

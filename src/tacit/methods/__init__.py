@@ -1,15 +1,78 @@
-"""The seed systems, one file each. A new method is one file, one test file and one line here."""
+"""The seed systems, one file each. A new method is one file, one test file and one line here.
 
-from typing import Any
+Nothing is imported before it is used: the command line reads the names alone.
+"""
 
-from tacit.methods.base import Fitted, Method
-from tacit.methods.gap import GAP
-from tacit.methods.gap_settings import GapSettings
-from tacit.methods.mlp import MLP, MlpSettings
-from tacit.methods.run import load_run, save_run
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-METHODS: dict[str, Any] = {"gap": GAP, "mlp": MLP}
-SETTINGS: dict[str, Any] = {"gap": GapSettings, "mlp": MlpSettings}
+if TYPE_CHECKING:
+    from tacit.methods.base import Fitted, Method
+    from tacit.methods.gap import GAP
+    from tacit.methods.gap_settings import GapSettings
+    from tacit.methods.mlp import MLP, MlpSettings
+    from tacit.methods.run import load_run, save_run
 
-__all__ = ["GAP", "METHODS", "MLP", "SETTINGS", "Fitted", "GapSettings", "Method", "MlpSettings"]
-__all__ += ["load_run", "save_run"]
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a method lives: ``module:name`` of its class and of its settings, and its title."""
+
+    method: str
+    settings: str
+    title: str
+
+
+CATALOGUE: dict[str, Entry] = {
+    "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
+    "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
+}
+"""Every method by its name on the command line."""
+
+METHOD_NAMES = tuple(CATALOGUE)
+
+
+class _Lazy(Mapping[str, Any]):
+    """A mapping from a method's name to one of its classes, imported when it is asked for."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+
+    def __getitem__(self, name: str) -> Any:
+        return _imported(getattr(CATALOGUE[name], self._field))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CATALOGUE)
+
+    def __len__(self) -> int:
+        return len(CATALOGUE)
+
+
+METHODS: Mapping[str, Any] = _Lazy("method")
+SETTINGS: Mapping[str, Any] = _Lazy("settings")
+
+_OTHERS = {
+    "Fitted": "base:Fitted",
+    "Method": "base:Method",
+    "load_run": "run:load_run",
+    "save_run": "run:save_run",
+}
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __getattr__(name: str) -> Any:
+    places = [place for entry in CATALOGUE.values() for place in (entry.method, entry.settings)]
+    for place in [*places, *_OTHERS.values()]:
+        if place.endswith(f":{name}"):
+            return _imported(place)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["CATALOGUE", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry", "Fitted"]
+__all__ += ["GapSettings", "Method", "MlpSettings", "load_run", "save_run"]

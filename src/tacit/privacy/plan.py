@@ -23,20 +23,25 @@ if TYPE_CHECKING:
     from tacit.privacy.accounting import Cost
 
 Accounting = Literal["sound", "paper"]
+Mechanism = Literal["gaussian", "geometric", "randomized-response"]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage that touches private data: Gaussian noise on ``rounds`` answers.
+    """One stage that touches private data: noise on ``rounds`` answers.
 
     Attributes:
         name: What the stage is, in the paper's words.
         rounds: How many times noise is drawn: hops, or steps of DP-SGD.
-        noise_multiplier: Noise standard deviation over the L2 sensitivity of one round. Zero means
-            no noise, and an infinite epsilon.
-        noise_std: The noise itself, in the units of the rows or of the clipped gradient.
+        noise_multiplier: Gaussian: noise standard deviation over the L2 sensitivity of one round.
+            Geometric: noise scale over the L1 sensitivity. Randomized response: the probability of
+            a uniform answer. Zero means no noise, and an infinite epsilon.
+        noise_std: The noise itself, in the units of what is answered: a standard deviation, or the
+            scale of geometric noise.
         sampling_rate: Probability with which a record takes part in a round; 1 for all.
         theorem: The statement that bounds the sensitivity, and its page.
+        mechanism: Which noise.
+        answers: Number of answers that randomized response chooses from.
     """
 
     name: str
@@ -45,6 +50,8 @@ class Stage:
     noise_std: float
     sampling_rate: float = 1.0
     theorem: str = ""
+    mechanism: Mechanism = "gaussian"
+    answers: int = 2
 
     @property
     def event(self) -> DpEvent:
@@ -53,7 +60,16 @@ class Stage:
 
         if self.noise_multiplier <= 0:
             return dp_accounting.NonPrivateDpEvent()
-        one: DpEvent = dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        one: DpEvent
+        match self.mechanism:
+            case "gaussian":
+                one = dp_accounting.GaussianDpEvent(self.noise_multiplier)
+            case "geometric":
+                # Exact for one step of the grid, and an upper bound for more: with sensitivity 1
+                # its losses are randomized response's, which dominates every pure mechanism.
+                one = dp_accounting.DiscreteLaplaceDpEvent(1 / self.noise_multiplier, 1)
+            case "randomized-response":
+                one = dp_accounting.RandomizedResponseDpEvent(self.noise_multiplier, self.answers)
         if self.sampling_rate < 1:
             one = dp_accounting.PoissonSampledDpEvent(self.sampling_rate, one)
         return dp_accounting.SelfComposedDpEvent(one, self.rounds)

@@ -97,8 +97,9 @@ class Node(Unit):
     Attributes:
         links: ``"own"``: features, label and the links this node itself reports (its out-list);
             other nodes' lists are theirs. ``"all"``: features, label, row and column.
-        max_degree: For ``"all"``, a PROMISE about the input that is checked and refused if broken.
-            For ``"own"``, how strongly one out-list may count (optional).
+        max_degree: For ``"all"``, a PROMISE about the input that is checked and refused if
+            broken; methods that sum over links need one. For ``"own"``, how strongly one
+            out-list may count (optional).
     """
 
     links: Literal["own", "all"] = "own"
@@ -124,10 +125,10 @@ class Node(Unit):
                 f"One person's own record {change}: features, label and the links that person "
                 "reports. Links that other people report belong to their records."
             )
-        return (
-            f"One node's whole presence {change}: features, label and every link to or from it, "
-            f"given the promise that no node has more than {self.max_degree} links each way."
-        )
+        whole = f"One node's whole presence {change}: features, label and every link to or from it"
+        if self.max_degree is None:
+            return f"{whole}, however many."
+        return f"{whole}, given the promise that no node has more than {self.max_degree} each way."
 
     def neighbours(self, graph: Graph, rng: np.random.Generator) -> Iterator[Graph]:
         """Graphs in which one node's record is zeroed or replaced."""

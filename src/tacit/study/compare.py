@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import PlanError
+from tacit.methods import CATALOGUE
 from tacit.study.cells import RESULTS_FILE, Cell, OnCell, OnStage, Result, carry_out
 from tacit.study.pictures import Panel, Series, draw
 from tacit.study.recipe import DELTA, Recipe, setting_types, typed_settings
@@ -22,8 +23,9 @@ UNIT_WORDS = {
     "edge": "Edge privacy: one link",
     "node": "Node privacy: one own record",
     "node-all": "Node privacy: one node with all its links",
+    "k-neighbours": "Node privacy: one record with k links each way",
 }
-METHOD_WORDS = {"gap": "GAP", "mlp": "MLP (reads no links)"}
+METHOD_WORDS = {name: entry.title for name, entry in CATALOGUE.items()}
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,10 @@ class Grid:
             if not any(key in known for known in types.values()):
                 typed_settings(self.methods[0], {key: self.settings[key]})
         mine = {k: v for k, v in self.settings.items() if k in types[method]}
-        if unit == "edge":
+        if not unit.startswith("node"):
             mine.pop("max_degree", None)
+        if unit != "k-neighbours":
+            mine.pop("k", None)
         return typed_settings(method, mine)
 
 

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from tacit.methods import Method
     from tacit.privacy import Unit
 
-MethodName = Literal["gap", "mlp"]
-UnitName = Literal["edge", "node", "node-all"]
 RelationName = Literal["add-remove", "replace"]
 AccountingName = Literal["sound", "paper"]
 NoiseName = Literal["secure", "seeded"]
 
-DELTA = {"edge": 1e-6, "node": 1e-5, "node-all": 1e-5}
+DELTA = {"edge": 1e-6, "node": 1e-5, "node-all": 1e-5, "k-neighbours": 1e-5}
 """Delta where nobody gives one: public numbers, printed wherever they are used."""
+
+UNIT_SETTINGS = frozenset({"max_degree", "k"})
+"""Settings that belong to the unit of privacy and not to the method."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Recipe:
         relation: Which inputs count as neighbours.
         accounting: ``sound`` or ``paper``.
         noise: ``secure`` or ``seeded``.
-        settings: The user's choices by name, sorted; ``preset`` and ``max_degree`` among them.
+        settings: The user's choices by name, sorted; ``preset``, ``max_degree`` and
+            ``k`` among them.
     """
 
     method: str
@@ -53,27 +55,29 @@ class Recipe:
         Raises:
             PlanError: A degree bound was given for a unit that has none.
         """
-        from tacit.privacy import Edge, Node
+        from tacit.privacy import Edge, KNeighbors, Node
 
-        degree = dict(self.settings).get("max_degree")
+        degree, k = dict(self.settings).get("max_degree"), dict(self.settings).get("k")
         relation = cast(RelationName, self.relation)
-        if self.unit == "edge":
+        if k is not None and self.unit != "k-neighbours":
+            raise PlanError(
+                f"k has no meaning under the unit {self.unit}",
+                why="it says how many of a node's links change with it",
+                remedy="leave it out, or use the unit k-neighbours",
+            )
+        if self.unit in ("edge", "k-neighbours"):
             if degree is not None:
                 raise PlanError(
-                    "max_degree has no meaning under the edge unit",
-                    why="it bounds what one node can do, and one link is one link",
+                    f"max_degree has no meaning under the unit {self.unit}",
+                    why="it bounds what one node's whole list can do",
                     remedy="leave it out, or use the unit node or node-all",
                 )
-            return Edge(relation=relation)
+            if self.unit == "edge":
+                return Edge(relation=relation)
+            return KNeighbors(relation=relation, k=1 if k is None else k)
         if self.unit not in DELTA:
             raise PlanError(f"unknown unit {self.unit!r}", remedy=f"one of {', '.join(DELTA)}")
         links: Literal["own", "all"] = "own" if self.unit == "node" else "all"
-        if links == "all" and degree is None:
-            raise PlanError(
-                "the unit node-all needs a degree bound",
-                why="it is a promise about the input that only its owner can give",
-                remedy="set max_degree=D (--set max_degree=D), or use the unit node",
-            )
         return Node(relation=relation, links=links, max_degree=degree)
 
     def model(self, seed: int) -> Method:
@@ -84,7 +88,7 @@ class Recipe:
         """
         from tacit.methods import METHODS
 
-        chosen = {k: v for k, v in self.settings if k not in ("preset", "max_degree")}
+        chosen = {k: v for k, v in self.settings if k not in UNIT_SETTINGS | {"preset"}}
         return METHODS[self.method](
             self.privacy_unit(),
             self.epsilon,
@@ -112,11 +116,11 @@ class Recipe:
 
 
 def setting_types(method: str) -> dict[str, Any]:
-    """The type of every setting of a method, ``max_degree`` and ``preset`` included."""
+    """The type of every setting of a method, with ``preset`` and those of units."""
     from tacit.methods import SETTINGS
 
     types = get_type_hints(SETTINGS[method])
-    return {**types, "max_degree": int, "preset": Literal["tacit", "paper"]}
+    return {**types, "max_degree": int, "k": int, "preset": Literal["tacit", "paper"]}
 
 
 def typed_settings(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
