@@ -18,11 +18,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a method lives: ``module:name`` of its class and of its settings, and its title."""
+    """Where a method lives, and what a command line has to know of it before it is imported.
+
+    Attributes:
+        method: ``module:name`` of its class.
+        settings: ``module:name`` of its settings.
+        title: What people call it.
+        unit: The unit of privacy where nobody names one.
+        public: Whether it learns for a public graph beside the private one.
+        facts: Public facts that a plan cannot do without, beside the number of classes.
+        noise: Settings that say how much noise there is. With one of them a budget may be left
+            out (it is then infinite), and the plan says what that noise costs.
+    """
 
     method: str
     settings: str
     title: str
+    unit: str = "edge"
+    public: bool = False
+    facts: tuple[str, ...] = ("nodes", "train", "features")
+    noise: tuple[str, ...] = ()
 
 
 CATALOGUE: dict[str, Entry] = {

@@ -16,7 +16,7 @@ from tacit.errors import BudgetError, UnitError
 from tacit.graph import Graph, PublicFacts, fingerprint
 from tacit.methods.base import Method
 from tacit.methods.run import load_run, save_run
-from tacit.privacy.plan import Plan
+from tacit.privacy.plan import Plan, Stage
 from tacit.privacy.units import Node
 from tacit.testing.case import (
     Case,
@@ -91,14 +91,14 @@ def check_charge_comes_before_noise(case: Case) -> None:
         source = RecordingSource(paid=lambda: bool(ledger.entries()))
         with_source(method, source).fit(case.graph, ledger=ledger)
         _require(source.unpaid == 0, f"{source.unpaid} draws came before the charge")
-        _require(bool(source.noise), "no noise was drawn from the source")
+        _require(bool(source.noise or source.counts), "no noise was drawn from the source")
         refusing = RefusingLedger(ledger.path)
         source = RecordingSource()
         method = with_source(case.method(), source)
         try:
             method.fit(case.graph, ledger=refusing)
         except BudgetError:
-            drawn = len(source.noise) + len(source.coins)
+            drawn = len(source.noise) + len(source.counts) + len(source.coins)
             _require(not drawn, "noise was drawn although the ledger refused")
             _require(method._fitted is None, "a refused fit left a result")
             return
@@ -111,16 +111,29 @@ def check_every_draw_comes_out_of_the_plan(case: Case) -> None:
     with own_ledger() as ledger:
         method = with_source(case.method(), source).fit(case.graph, ledger=ledger)
     plan = method.fitted.plan
-    noisy = [stage for stage in plan.stages if stage.noise_multiplier > 0]
     _require(not source.other, f"drew {source.other[:1]}, which no stage has")
-    # Grids are powers of two, so a draw shows its stage by the scale's mantissa.
-    drawn: dict[float, int] = {}
-    for scale, count in source.noise:
-        key = _match(math.frexp(scale)[0], [math.frexp(s.noise_std)[0] for s in noisy])
-        drawn[key] = drawn.get(key, 0) + count
     sizes = case.sizes(method) if case.sizes else {}
-    for key in {math.frexp(stage.noise_std)[0] for stage in noisy}:
-        alike = [s for s in noisy if math.isclose(math.frexp(s.noise_std)[0], key, rel_tol=1e-9)]
+    for mechanism, draws in (("gaussian", source.noise), ("geometric", source.counts)):
+        noisy = [s for s in plan.stages if s.noise_multiplier > 0 and s.mechanism == mechanism]
+        _check_draws(noisy, draws, sizes)
+    _check_batches(plan, source)
+
+
+def _check_draws(noisy: list[Stage], draws: list[tuple[float, int]], sizes: dict[str, int]) -> None:
+    """Each draw has a stage's scale, and each stage as many numbers as its rounds answer."""
+    # Grids are powers of two, so a draw shows its stage by the scale's mantissa. Counts have no
+    # grid: their noise has the stage's very scale.
+    mantissa = all(stage.mechanism == "gaussian" for stage in noisy)
+
+    def key_of(scale: float) -> float:
+        return math.frexp(scale)[0] if mantissa else scale
+
+    drawn: dict[float, int] = {}
+    for scale, count in draws:
+        key = _match(key_of(scale), [key_of(stage.noise_std) for stage in noisy])
+        drawn[key] = drawn.get(key, 0) + count
+    for key in {key_of(stage.noise_std) for stage in noisy}:
+        alike = [s for s in noisy if math.isclose(key_of(s.noise_std), key, rel_tol=1e-9)]
         got = drawn.get(_match(key, list(drawn) or [0.0]), 0)
         _require(
             got >= sum(stage.rounds for stage in alike),
@@ -129,7 +142,6 @@ def check_every_draw_comes_out_of_the_plan(case: Case) -> None:
         if all(stage.name in sizes for stage in alike):
             due = sum(stage.rounds * sizes[stage.name] for stage in alike)
             _require(got == due, f"{alike[0].name} drew {got} numbers of noise, the plan has {due}")
-    _check_batches(plan, source)
 
 
 def _check_batches(plan: Plan, source: RecordingSource) -> None:
@@ -207,7 +219,8 @@ def check_infinite_epsilon_is_the_plain_twin(case: Case) -> None:
         stamp = method.statement.stamp
         if method.fitted.plan.stages:
             _require(stamp.startswith("no privacy"), "an infinite epsilon is not stamped")
-        _require(not source.noise, "noise was drawn at an infinite epsilon")
+        drawn = source.noise + source.counts
+        _require(not drawn, "noise was drawn at an infinite epsilon")
         answers += [method.predict_proba(), again.predict_proba()]
     for other in answers[1:]:
         _require(np.array_equal(answers[0], other), "units disagree at an infinite epsilon")
@@ -383,20 +396,24 @@ def _match(key: float, known: list[float]) -> float:
 
 
 def _claim(plan: Plan, name: str) -> float:
-    """How far all rounds of a stage may move together, by its plan."""
+    """How far all rounds of a stage may move together, by its plan: in L1 for geometric noise."""
     stage = plan.stage(name)
+    if stage.mechanism == "geometric":
+        return stage.noise_std / stage.noise_multiplier * stage.rounds
     return stage.noise_std / stage.noise_multiplier * math.sqrt(stage.rounds)
 
 
 def _moved(case: Case, plan: Plan, first: Graph, second: Graph, seed: int) -> float:
-    """The distance between a stage's answers, over all rounds, on two graphs."""
+    """The distance between a stage's answers, over all rounds, on two graphs: L1 or L2."""
     if case.answers is None:
         return 0.0
     left, right = case.answers(plan, first, seed), case.answers(plan, second, seed)
+    own_rows = isinstance(case.unit, Node) and case.unit.links == "all" and first.public is None
+    pure = plan.stage(case.stage).mechanism == "geometric"
     total = 0.0
     for a, b in zip(left, right, strict=True):
         difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-        if isinstance(case.unit, Node) and case.unit.links == "all":
+        if own_rows:
             difference[changed_node(first, second)] = 0  # That row is for that node alone.
-        total += float((difference**2).sum())
-    return math.sqrt(total)
+        total += float(np.abs(difference).sum() if pure else (difference**2).sum())
+    return total if pure else math.sqrt(total)
