@@ -19,9 +19,10 @@ depend on which others share its batch, up to rounding.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -162,9 +163,9 @@ class _Stack:
             fast = device.type == "cuda" or fast_bfloat16()
             wanted = "bfloat16" if fast else "float32"
         self.half = torch.bfloat16 if wanted == "bfloat16" else torch.float32
-        sizes = [len(sample) for sample in samples]
+        self.sizes = [len(sample) for sample in samples]
         # Products of whole tiles are half again as fast; what is added is zero and stays zero.
-        b, n = len(samples), -(-max(sizes) // _TILE) * _TILE
+        b, n = len(samples), -(-max(self.sizes) // _TILE) * _TILE
         width = private.features.shape[1]
         d = -(-width // _TILE) * _TILE
         self.shape, self.width = (b, n, d), width
@@ -271,9 +272,10 @@ class _Stack:
         h, dropped = self.config.hidden, round(self.config.dropout * 256)
         if not dropped:
             return torch.ones((1, 1, 1), device=self.device)
-        drawn = b"".join(stream.bytes(n * h) for stream in self.streams)
-        coins = torch.from_numpy(np.frombuffer(drawn, np.uint8).reshape(b, n, h).copy())
-        return (coins.to(self.device) >= dropped).float().mul_(256 / (256 - dropped))
+        coins = np.zeros((b, n, h), np.uint8)
+        for row, (stream, size) in enumerate(zip(self.streams, self.sizes, strict=True)):
+            coins[row, :size] = np.frombuffer(stream.bytes(size * h), np.uint8).reshape(size, h)
+        return (torch.from_numpy(coins).to(self.device) >= dropped).float().mul_(256 / (256 - dropped))
 
     def _track(self, mean: Tensor, variance: Tensor) -> None:
         """Running moments, as batch norm keeps them for later: the variance without bias."""
@@ -319,12 +321,14 @@ def _means(
     return _sparse(block, device), _sparse(csr_array(block.T), device)
 
 
-def _sparse(matrix: object, device: torch.device) -> Tensor:
-    parts = (torch.from_numpy(np.asarray(getattr(matrix, k))) for k in ("indptr", "indices"))
-    crow, col = (part.int() for part in parts)
-    values = torch.from_numpy(np.asarray(matrix.data))  # type: ignore[attr-defined]
-    size = matrix.shape  # type: ignore[attr-defined]
-    return torch.sparse_csr_tensor(crow, col, values, size, device=device)
+def _sparse(matrix: Any, device: torch.device) -> Tensor:
+    crow, col = (torch.from_numpy(x.astype(np.int32)) for x in (matrix.indptr, matrix.indices))
+    values = torch.from_numpy(matrix.data)
+    with warnings.catch_warnings():
+        # torch calls compressed rows a beta feature; the product that is used here is tested.
+        warnings.filterwarnings("ignore", message=".*[Ss]parse")
+        made = torch.sparse_csr_tensor(crow, col, values, matrix.shape, check_invariants=False)
+    return made.to(device)
 
 
 def _adam(
