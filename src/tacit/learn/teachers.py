@@ -122,6 +122,28 @@ def log_posteriors(
     return found
 
 
+def one_teacher(
+    private: Attributed,
+    labels: np.ndarray,
+    classes: int,
+    sample: np.ndarray,
+    public: Attributed,
+    queries: np.ndarray,
+    config: TeacherConfig,
+    *,
+    seed: int,
+    device: str = "cpu",
+) -> np.ndarray:
+    """Log class probabilities of many queries by one and the same teacher."""
+    if not len(sample):
+        return np.full((len(queries), classes), -np.log(classes))
+    place = torch.device(device)
+    stack = _Stack(private, labels, classes, [sample], [seed], config, place)
+    stack.train()
+    probe = _Probe(public)
+    return np.stack([stack.answer(0, *probe.rows(int(query))) for query in queries])
+
+
 def fast_bfloat16() -> bool:
     """Whether this processor multiplies bfloat16 numbers in hardware."""
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tacit.methods.gap import GAP
     from tacit.methods.gap_settings import GapSettings
     from tacit.methods.mlp import MLP, MlpSettings
+    from tacit.methods.privgnn import PrivGNN
+    from tacit.methods.privgnn_settings import PrivGnnSettings
     from tacit.methods.run import load_run, save_run
 
 
@@ -43,6 +45,15 @@ class Entry:
 CATALOGUE: dict[str, Entry] = {
     "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
     "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
+    "privgnn": Entry(
+        "privgnn:PrivGNN",
+        "privgnn_settings:PrivGnnSettings",
+        "PrivGNN (a student for a public graph)",
+        unit="node-all",
+        public=True,
+        facts=(),
+        noise=("lam", "sigma"),
+    ),
 }
 """Every method by its name on the command line."""
 
@@ -90,4 +101,5 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = ["CATALOGUE", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry", "Fitted"]
-__all__ += ["GapSettings", "Method", "MlpSettings", "load_run", "save_run"]
+__all__ += ["GapSettings", "Method", "MlpSettings", "PrivGNN", "PrivGnnSettings", "load_run"]
+__all__ += ["save_run"]

@@ -79,7 +79,8 @@ class NoisyMax:
         most, least = self.probabilities()
         high = most * (1 + _MARGIN) + self.ties
         low = least * (1 - _MARGIN) - self.ties
-        return math.log(high / low)
+        # So little noise that ties on the grid could tell: nothing is claimed.
+        return math.log(high / low) if low > 0 else math.inf
 
     def probabilities(self) -> tuple[float, float]:
         """``P(j | e_j)`` and ``P(j | e_k)``: how often a certain answer and a wrong one survive.

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tacit.privacy import Ledger, Plan
 
 STARTED_FILE = "started.json"
+KEPT_FILE = "answers.npz"
+"""What a method that trains for long keeps: its noise, drawn once, and what it has finished."""
 FORMAT = 1
 _CALIBRATED = ("stages", "cost", "charged")
 
@@ -88,6 +90,7 @@ def fit_into(
         try:
             if on_start is not None:
                 on_start(attempt)
+            model.workspace = folder
             model.fit(graph, attempt.plan, ledger, run=attempt.run, progress=progress)
             save_run(model, folder)
         except BaseException as error:
@@ -147,7 +150,8 @@ def _check_vacant(folder: Path) -> None:
             why="drawing the noise again would be a second release under one charge",
             remedy="name a new folder with --out; that run is charged anew",
         )
-    if names - {LOCK_FILE, STARTED_FILE, f"{STARTED_FILE}.part"}:
+    kept = {KEPT_FILE, f"{KEPT_FILE}.part"} if STARTED_FILE in names else set()
+    if names - kept - {LOCK_FILE, STARTED_FILE, f"{STARTED_FILE}.part"}:
         raise PlanError(f"{folder} is not empty", remedy="name a new folder with --out")
 
 
