@@ -24,9 +24,7 @@ def attributed(graph: tacit.Graph) -> Attributed:
 
 
 def communities(nodes: int, seed: int) -> tacit.Graph:
-    return tacit.graph.synthetic.communities(
-        nodes, mean_degree=5, features=7, classes=3, seed=seed
-    )
+    return tacit.graph.synthetic.communities(nodes, mean_degree=5, features=7, classes=3, seed=seed)
 
 
 PRIVATE, PUBLIC = communities(40, 1), communities(30, 2)
@@ -86,7 +84,9 @@ def test_a_batch_answers_as_pytorch_geometric_does_one_by_one():
     for row, (sample, query, seed) in enumerate(zip(SAMPLES, QUERIES, SEEDS, strict=True)):
         part = tacit.graph.subgraph(PRIVATE, sample)
         model = Reference(seed)
-        optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=CONFIG.learning_rate)
+        optimiser = torch.optim.Adam(
+            [p for p in model.parameters() if p.requires_grad], lr=CONFIG.learning_rate
+        )
         for _ in range(CONFIG.epochs):
             optimiser.zero_grad()
             scores = model(torch.tensor(part.features), links_of(part))
@@ -105,7 +105,9 @@ def test_teachers_do_not_depend_on_who_shares_their_batch():
     config = replace(CONFIG, dropout=0.5)
     together = answers(config)
     for row in range(3):
-        alone = answers(config, SAMPLES[row : row + 1], QUERIES[row : row + 1], SEEDS[row : row + 1])
+        alone = answers(
+            config, SAMPLES[row : row + 1], QUERIES[row : row + 1], SEEDS[row : row + 1]
+        )
         np.testing.assert_allclose(alone[0], together[row], atol=1e-4)
     assert np.abs(answers(config, seeds=(21, 22, 23)) - together).max() > 1e-3
 
@@ -117,7 +119,9 @@ def test_bfloat16_is_close_to_single_precision():
 
 def test_dropout_keeps_the_mean():
     spread = [
-        answers(replace(CONFIG, dropout=0.5), SAMPLES[:1] * 40, np.full(40, 4), range(start, start + 40))
+        answers(
+            replace(CONFIG, dropout=0.5), SAMPLES[:1] * 40, np.full(40, 4), range(start, start + 40)
+        )
         for start in (0, 100)
     ]
     gap = np.abs(np.exp(spread[0]).mean(axis=0) - np.exp(spread[1]).mean(axis=0)).max()

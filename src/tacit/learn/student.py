@@ -5,9 +5,9 @@ answer are understood, each by the likelihood of the noise that was added:
 
 - **counts**: a noisy vector ``v_q`` of how many private nodes of each class lie within a public
   neighbourhood of q. If private and public nodes are drawn alike, then
-  ``E v_q = share * sum of k(q, p) pi(p)`` over public nodes p with class probabilities pi(p), so the
-  network is fitted to the *mixtures* (learning from label proportions): wide neighbourhoods, whose
-  counts drown the noise, still teach what their parts are.
+  ``E v_q = share * sum of k(q, p) pi(p)`` over public nodes p with class probabilities pi(p), so
+  the network is fitted to the *mixtures* (learning from label proportions): wide neighbourhoods,
+  whose counts drown the noise, still teach what their parts are.
 - **labels**: one class per query, of which the probability of each given the true class is known;
   the network's probabilities pass through that channel before they meet the label.
 """

@@ -297,7 +297,9 @@ class _Stack:
         coins = np.zeros((b, n, h), np.uint8)
         for row, (stream, size) in enumerate(zip(self.streams, self.sizes, strict=True)):
             coins[row, :size] = np.frombuffer(stream.bytes(size * h), np.uint8).reshape(size, h)
-        return (torch.from_numpy(coins).to(self.device) >= dropped).float().mul_(256 / (256 - dropped))
+        return (
+            (torch.from_numpy(coins).to(self.device) >= dropped).float().mul_(256 / (256 - dropped))
+        )
 
     def _track(self, mean: Tensor, variance: Tensor) -> None:
         """Running moments, as batch norm keeps them for later: the variance without bias."""

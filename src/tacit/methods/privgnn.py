@@ -1,10 +1,10 @@
 """PrivGNN: only a student leaves, taught by noisy answers about a public graph.
 
 Algorithm 1 of Olatunji, Funke and Khosla (TMLR 2023): for each of |Q| public nodes a fresh Poisson
-sample of the private graph, its K nodes nearest to the query, a fresh two-layer GraphSAGE teacher on
-the subgraph they induce, and the argmax of its posterior under Laplace noise; then a student on the
-public graph. One teacher's word is a weak signal under honest noise (``docs/privgnn.md``), so there
-is a second way to ask: ``teacher="votes"`` counts labels within a public radius.
+sample of the private graph, its K nodes nearest to the query, a fresh two-layer GraphSAGE teacher
+on the subgraph they induce, and the argmax of its posterior under Laplace noise; then a student on
+the public graph. One teacher's word is a weak signal under honest noise (``docs/privgnn.md``), so
+there is a second way to ask: ``teacher="votes"`` counts labels within a public radius.
 
 Formal guarantees:
     ``Node(links="all")`` without any degree promise: a node that is not sampled changes no teacher,
@@ -104,7 +104,9 @@ class PrivGNN(Method):
         needs_facts(settings, facts)
         check_budget(self.epsilon, self.delta)
         stages, cost, settings = (
-            self._published(settings) if self.accounting == "paper" else self._sound(settings, facts)
+            self._published(settings)
+            if self.accounting == "paper"
+            else self._sound(settings, facts)
         )
         named = bool(self.overrides.get("lam") or self.overrides.get("sigma"))
         if named and cost.epsilon > self.epsilon * (1 + 1e-12) and self.accounting == "sound":
@@ -152,8 +154,8 @@ class PrivGNN(Method):
         from tacit.privacy.accounting import cost
 
         if settings.lam or settings.sigma:
-            stages = (stage(settings, facts.classes, settings.lam, settings.sigma),)
-            return stages, cost(composed(stages), self.delta), settings
+            fixed = (stage(settings, facts.classes, settings.lam, settings.sigma),)
+            return fixed, cost(composed(fixed), self.delta), settings
 
         def stages_at(scale: float) -> tuple[Stage, ...]:
             at = scaled(settings, scale)

@@ -89,7 +89,9 @@ def draw(
     if rate < 1:
         stream = np.random.default_rng([seed, 1])
         for row in coins:
-            row[:] = stream.random(nodes) < rate if source is None else source.bernoulli(rate, nodes)
+            row[:] = (
+                stream.random(nodes) < rate if source is None else source.bernoulli(rate, nodes)
+            )
     if source is None:
         return Draws(coins, np.zeros(shape, np.int64))
     if settings.noise == "laplace":
@@ -241,7 +243,9 @@ def ask_teachers(
     with _pool(settings.processes) as pool:
         while len(done) < len(queries):
             start = len(done)
-            parts = np.array_split(np.arange(start, min(start + step, len(queries))), settings.processes)
+            parts = np.array_split(
+                np.arange(start, min(start + step, len(queries))), settings.processes
+            )
             jobs = [
                 (attributed(mine), mine.labels, graph.classes, [samples[i] for i in part],
                  attributed(public), queries[part], config, [seeds[i] for i in part])
@@ -286,13 +290,14 @@ _Job = tuple[
 
 
 def _train(job: _Job, start: int, total: int, progress: Progress | None) -> np.ndarray:
-    *rest, seeds = job
+    private, labels, classes, samples, public, queries, config, seeds = job
+
+    def told(done: int, rows: np.ndarray) -> None:
+        if progress is not None:
+            progress("teachers", start + done, total)
+
     return log_posteriors(
-        *rest,
-        seeds=seeds,
-        on_batch=None
-        if progress is None
-        else lambda done, rows: progress("teachers", start + done, total),
+        private, labels, classes, samples, public, queries, config, seeds=seeds, on_batch=told
     )
 
 

@@ -72,7 +72,9 @@ class PrivGnnRun:
         draws, done = stored
         found: dict[str, np.ndarray] = {"queries": queries}
         if settings.teacher == "votes":
-            counts = answers.votes(graph, public, queries, draws.coins, self._space(public, queries))
+            counts = answers.votes(
+                graph, public, queries, draws.coins, self._space(public, queries)
+            )
             return {**found, "votes": answers.noisy_values(counts, draws.noise)}
         if settings.teacher in ("pate-gnn", "pate-mlp"):
             counts = answers.ask_parts(graph, public, queries, settings, self.seed)
@@ -220,7 +222,9 @@ class PrivGnnRun:
             self._embedding = student.Embedding(*(weights[f"map/{key}"] for key in _MAP))
         x = self._inputs(graph)
         model = self._network(x.shape[1])
-        state = {k[8:]: torch.from_numpy(v.copy()) for k, v in weights.items() if k[:8] == "student/"}
+        state = {
+            k[8:]: torch.from_numpy(v.copy()) for k, v in weights.items() if k[:8] == "student/"
+        }
         model.load_state_dict(state)
         scores = graph_networks.predict_on_links(model, x, Links.of(*graph.in_lists))
         return torch.softmax(scores.double(), dim=1).numpy()

@@ -108,7 +108,7 @@ class PrivGnnSettings:
                 f"{self.teacher} answers counts, and Laplace noise is for one posterior",
                 remedy="leave noise out: counts get Gaussian noise",
             )
-        if self.noise == "gaussian" and self.lam or self.noise == "laplace" and self.sigma:
+        if (self.noise == "gaussian" and self.lam) or (self.noise == "laplace" and self.sigma):
             raise PlanError(
                 f"lam is the noise of laplace and sigma that of gaussian, not of {self.noise}"
             )

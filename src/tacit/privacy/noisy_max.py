@@ -57,7 +57,7 @@ class NoisyMax:
     @property
     def bits(self) -> int:
         """Fraction bits of the grid: as fine as the noise source can draw, 36 at most."""
-        return min(FINEST, int(math.floor(math.log2(MAX_SCALE * self.lam))))
+        return min(FINEST, math.floor(math.log2(MAX_SCALE * self.lam)))
 
     @property
     def scale(self) -> float:
@@ -91,25 +91,18 @@ class NoisyMax:
         """
         shrink, c = math.exp(-self.lam), self.classes
 
-        def up(u: np.ndarray, piece: int) -> np.ndarray:
-            if piece == 0:
-                return u / shrink
-            return 1.0 - (shrink / (4.0 * u) if piece == 1 else shrink * (1.0 - u))
-
-        def down(u: np.ndarray, piece: int) -> np.ndarray:
-            if piece == 0:
-                return u * shrink
-            return shrink / (4.0 * (1.0 - u)) if piece == 1 else 1.0 - (1.0 - u) / shrink
-
-        most = sum(
-            _integral(lambda u, at=at: up(u, at) ** (c - 1), low, high)
-            for at, (low, high) in enumerate(((0, shrink / 2), (shrink / 2, 0.5), (0.5, 1)))
+        half, last = 0.5, 1 - shrink / 2
+        most = (
+            _integral(lambda u: (u / shrink) ** (c - 1), 0, shrink / 2)
+            + _integral(lambda u: (1 - shrink / (4 * u)) ** (c - 1), shrink / 2, half)
+            + _integral(lambda u: (1 - shrink * (1 - u)) ** (c - 1), half, 1)
         )
-        least = sum(
-            _integral(lambda u, at=at: u ** (c - 2) * down(u, at), low, high)
-            for at, (low, high) in enumerate(((0, 0.5), (0.5, 1 - shrink / 2), (1 - shrink / 2, 1)))
+        least = (
+            _integral(lambda u: u ** (c - 1) * shrink, 0, half)
+            + _integral(lambda u: u ** (c - 2) * shrink / (4 * (1 - u)), half, last)
+            + _integral(lambda u: u ** (c - 2) * (1 - (1 - u) / shrink), last, 1)
         )
-        return float(most), float(least)
+        return most, least
 
 
 def _integral(function: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> float:

@@ -34,8 +34,8 @@ class Stage:
         name: What the stage is, in the paper's words.
         rounds: How many times noise is drawn: hops, or steps of DP-SGD.
         noise_multiplier: Gaussian: noise standard deviation over the L2 sensitivity of one round.
-            Geometric, Laplace: noise scale over the L1 sensitivity. Randomized response: the probability of
-            a uniform answer. Zero means no noise, and an infinite epsilon.
+            Geometric, Laplace: noise scale over the L1 sensitivity. Randomized response: the
+            probability of a uniform answer. Zero means no noise, and an infinite epsilon.
         noise_std: The noise itself, in the units of what is answered: a standard deviation, or the
             scale of geometric noise.
         sampling_rate: Probability with which a record takes part in a round; 1 for all.

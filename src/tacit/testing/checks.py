@@ -91,15 +91,16 @@ def check_charge_comes_before_noise(case: Case) -> None:
         source = RecordingSource(paid=lambda: bool(ledger.entries()))
         with_source(method, source).fit(case.graph, ledger=ledger)
         _require(source.unpaid == 0, f"{source.unpaid} draws came before the charge")
-        _require(bool(source.noise or source.counts), "no noise was drawn from the source")
+        drawn = source.noise or source.counts or source.choices
+        _require(bool(drawn), "no noise was drawn from the source")
         refusing = RefusingLedger(ledger.path)
         source = RecordingSource()
         method = with_source(case.method(), source)
         try:
             method.fit(case.graph, ledger=refusing)
         except BudgetError:
-            drawn = len(source.noise) + len(source.counts) + len(source.coins)
-            _require(not drawn, "noise was drawn although the ledger refused")
+            numbers = source.noise + source.counts + source.choices + source.coins
+            _require(not numbers, "noise was drawn although the ledger refused")
             _require(method._fitted is None, "a refused fit left a result")
             return
         raise AssertionError("the fit went on although the ledger refused")
@@ -116,6 +117,10 @@ def check_every_draw_comes_out_of_the_plan(case: Case) -> None:
     for mechanism, draws in (("gaussian", source.noise), ("geometric", source.counts)):
         noisy = [s for s in plan.stages if s.noise_multiplier > 0 and s.mechanism == mechanism]
         _check_draws(noisy, draws, sizes)
+    # Randomised response by coins draws no numbers; a reported largest entry has Laplace noise.
+    if source.choices:
+        noisy = [stage for stage in plan.stages if stage.mechanism == "randomized-response"]
+        _check_draws(noisy, source.choices, sizes)
     _check_batches(plan, source)
 
 
@@ -123,7 +128,7 @@ def _check_draws(noisy: list[Stage], draws: list[tuple[float, int]], sizes: dict
     """Each draw has a stage's scale, and each stage as many numbers as its rounds answer."""
     # Grids are powers of two, so a draw shows its stage by the scale's mantissa. Counts have no
     # grid: their noise has the stage's very scale.
-    mantissa = all(stage.mechanism == "gaussian" for stage in noisy)
+    mantissa = all(stage.mechanism != "geometric" for stage in noisy)
 
     def key_of(scale: float) -> float:
         return math.frexp(scale)[0] if mantissa else scale
@@ -219,7 +224,7 @@ def check_infinite_epsilon_is_the_plain_twin(case: Case) -> None:
         stamp = method.statement.stamp
         if method.fitted.plan.stages:
             _require(stamp.startswith("no privacy"), "an infinite epsilon is not stamped")
-        drawn = source.noise + source.counts
+        drawn = source.noise + source.counts + source.choices
         _require(not drawn, "noise was drawn at an infinite epsilon")
         answers += [method.predict_proba(), again.predict_proba()]
     for other in answers[1:]:
