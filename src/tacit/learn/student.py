@@ -177,7 +177,7 @@ def labels_loss(rows: np.ndarray, labels: np.ndarray, kept: float, other: float)
         kept: Probability that a true class is answered.
         other: Probability of any one other class.
     """
-    index, wanted = torch.from_numpy(np.asarray(rows)), torch.from_numpy(np.asarray(labels))
+    index, wanted = torch.tensor(rows), torch.tensor(labels)
 
     def loss(scores: Tensor) -> Tensor:
         if kept >= 1 - 1e-9:
