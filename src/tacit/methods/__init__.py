@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.methods.base import Fitted, Method
+    from tacit.methods.census import Census, CensusSettings
     from tacit.methods.gap import GAP
     from tacit.methods.gap_settings import GapSettings
     from tacit.methods.mlp import MLP, MlpSettings
@@ -45,6 +46,14 @@ class Entry:
 CATALOGUE: dict[str, Entry] = {
     "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
     "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
+    "census": Entry(
+        "census:Census",
+        "census:CensusSettings",
+        "Census (for a public graph)",
+        unit="node-all",
+        public=True,
+        facts=("train", "public_nodes"),
+    ),
     "privgnn": Entry(
         "privgnn:PrivGNN",
         "privgnn_settings:PrivGnnSettings",
@@ -101,5 +110,14 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = ["CATALOGUE", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry", "Fitted"]
-__all__ += ["GapSettings", "Method", "MlpSettings", "PrivGNN", "PrivGnnSettings", "load_run"]
-__all__ += ["save_run"]
+__all__ += [
+    "Census",
+    "CensusSettings",
+    "GapSettings",
+    "Method",
+    "MlpSettings",
+    "PrivGNN",
+    "PrivGnnSettings",
+    "load_run",
+    "save_run",
+]
