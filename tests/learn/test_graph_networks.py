@@ -42,7 +42,11 @@ def parts(graph: Graph) -> tuple[torch.Tensor, Links, torch.Tensor]:
     """Features and links, and the links as PyTorch Geometric wants them."""
     sources = np.repeat(np.arange(graph.nodes), graph.out_degrees)
     pairs = torch.tensor(np.stack([sources, graph.indices]), dtype=torch.long)
-    return torch.tensor(graph.features), Links.of(*graph.in_lists), pairs
+    return (
+        torch.tensor(graph.features),
+        Links.of(*graph.in_lists, symmetric=not graph.directed),
+        pairs,
+    )
 
 
 @pytest.fixture(params=[False, True], ids=["symmetric", "directed"])
