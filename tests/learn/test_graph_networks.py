@@ -190,6 +190,10 @@ def test_refusals_name_the_reason() -> None:
         GraphNetwork("gat", 2, 9, 2)
     with pytest.raises(TrainingError, match="span"):
         Links.of(np.array([0, 2]), np.array([0]))
+    with pytest.raises(TrainingError, match="span"):
+        Links.of(np.array([0, 2, 1]), np.array([0]))
+    with pytest.raises(TrainingError, match="does not exist"):
+        Links.of(np.array([0, 1]), np.array([1]))
     with pytest.raises(TrainingError, match="two one-dimensional"):
         Links.of(np.array([0]), np.array([], dtype=int))
     with pytest.raises(TrainingError, match="whole graph"):

@@ -26,11 +26,12 @@ from tacit.graph import Graph, PublicFacts, load
 from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress
 from tacit.methods.perturb_settings import PerturbSettings, Preset, choose
 from tacit.methods.responses import EDGE_RAND, EXACT, LAP_GRAPH, Response
-from tacit.privacy.plan import Accounting, Plan, check_budget, composed
+from tacit.privacy.plan import Accounting, Plan, Stage, check_budget, composed
 from tacit.privacy.units import Edge, Unit
 
 if TYPE_CHECKING:
     from tacit.methods.perturb_network import Backbone, Service
+    from tacit.privacy.accounting import Cost
     from tacit.privacy.ledger import Ledger
     from tacit.privacy.noise import NoiseSource
 
@@ -80,7 +81,7 @@ class PerturbedGraph(Method):
 
     def plan(self, facts: PublicFacts) -> Plan:
         """The perturbation's stages, from public facts, unit and budget."""
-        from tacit.privacy.accounting import Cost, cost
+        from tacit.privacy.accounting import Cost
 
         check_budget(self.epsilon, self.delta)
         if math.isfinite(self.epsilon) and not self.response.private:
@@ -89,13 +90,15 @@ class PerturbedGraph(Method):
                 why="it trains on the links and answers from them as they are",
                 remedy="use epsilon inf, or edgerand, lapgraph, sage-edge or gap",
             )
-        stages = self.response.stages(self._settings, self.unit, self.epsilon)
-        charged = stages
         if math.isfinite(self.epsilon):
+            stages, paid = self._within_budget()
             self._check_size(Cells(facts.nodes, facts.directed), 0.0, stages)
-            paid = cost(composed(stages), self.delta)
         else:
+            stages = self.response.stages(self._settings, self.unit, self.epsilon)
             paid = Cost(math.inf, math.inf, self.delta)
+        charged = stages
+        if self.accounting == "paper" and self.response.recharge is not None:
+            charged = self.response.recharge(stages, facts)
         return Plan(
             method=self.name,
             unit=self.unit,
@@ -107,6 +110,25 @@ class PerturbedGraph(Method):
             settings=self._settings,
             cost=paid,
             charged=charged,
+        )
+
+    def _within_budget(self) -> tuple[tuple[Stage, ...], Cost]:
+        """The stages of the budget as a pure epsilon, and what they cost by the accountant.
+
+        An accountant may answer a hair more than the pure epsilon; then the noise is raised.
+        """
+        from tacit.privacy.accounting import cost
+
+        asked = self.epsilon
+        for _ in range(100):
+            stages = self.response.stages(self._settings, self.unit, asked)
+            paid = cost(composed(stages), self.delta)
+            spent = paid.epsilon_rdp if self.accounting == "paper" else paid.epsilon
+            if spent <= self.epsilon:
+                return stages, paid
+            asked *= min(self.epsilon / spent, 1 - 1e-9)
+        raise PlanError(
+            f"no noise was found for epsilon {self.epsilon}", remedy="report this as a bug"
         )
 
     def inference_stages(self, plan: Plan) -> tuple[str, ...]:
@@ -194,7 +216,7 @@ class PerturbedGraph(Method):
             links = graph.arcs if graph.directed else graph.arcs / 2
             self._check_size(cells, links, plan.stages)
 
-    def _check_size(self, cells: Cells, links: float, stages: tuple[Any, ...]) -> None:
+    def _check_size(self, cells: Cells, links: float, stages: tuple[Stage, ...]) -> None:
         """Refuse, before anything is charged or drawn, an answer that would not fit in memory."""
         from tacit.aggregate.perturbation import BYTES_PER_LINK
         from tacit.methods.perturb_network import BYTES_PER_LINK as WITH_NETWORK

@@ -158,8 +158,9 @@ def weights_of(service: Service) -> dict[str, np.ndarray]:
     }
     return found | {
         "scale": np.asarray([service.scale], np.float64),
-        "links.indptr": service.links.indptr.numpy(),
-        "links.indices": service.links.indices.numpy(),
+        "links.indptr": service.links.indptr.numpy().astype(np.int64),
+        "links.indices": service.links.indices.numpy().astype(np.int64),
+        "links.symmetric": np.asarray([service.links.symmetric], np.int64),
     }
 
 
@@ -180,6 +181,6 @@ def restored(
         }
     )
     if links is None:
-        symmetric = not plan.facts.directed
+        symmetric = bool(weights["links.symmetric"][0])
         links = Links.of(weights["links.indptr"], weights["links.indices"], symmetric=symmetric)
     return Service(module, links, np.asarray(features, np.float32), float(weights["scale"][0]))

@@ -21,7 +21,7 @@ from tacit.aggregate.perturbation import (
     strongest_links,
 )
 from tacit.errors import UnitError
-from tacit.graph import Graph
+from tacit.graph import Graph, PublicFacts
 from tacit.methods.perturb_settings import PerturbSettings
 from tacit.privacy.plan import Plan, Stage
 from tacit.privacy.units import Unit
@@ -36,6 +36,7 @@ PAGE = "proofs/perturbation.md"
 
 Draw = Callable[[Graph, Plan, "NoiseSource"], Graph]
 Stages = Callable[[PerturbSettings, Unit, float], tuple[Stage, ...]]
+Recharge = Callable[[tuple[Stage, ...], PublicFacts], tuple[Stage, ...]]
 Size = Callable[[Cells, float, tuple[Stage, ...]], float]
 
 
@@ -49,12 +50,15 @@ class Response:
         size: Expected number of links of the answer, given the possible links, how many there are
             and the stages.
         private: Whether it protects anything; one that does not takes no finite budget.
+        recharge: What the stages of ``accounting="paper"`` cost by sound accounting; None where the
+            paper's claim is what is proved.
     """
 
     stages: Stages
     draw: Draw
     size: Size
     private: bool = True
+    recharge: Recharge | None = None
 
 
 def cells_of(unit: Unit, method: str) -> int:
@@ -154,20 +158,18 @@ def count_stage(epsilon: float) -> Stage:
 def _lap_graph_stages(settings: PerturbSettings, unit: Unit, epsilon: float) -> tuple[Stage, ...]:
     moved = cells_of(unit, "lapgraph")
     count = epsilon * settings.count_share
-    budget = (epsilon - count) * SLACK
-    return (
-        count_stage(count),
-        pure_stage(
-            "perturbation", budget, budget / moved, "Theorem 3 (one link is one noisy cell)"
-        ),
-    )
+    budget = epsilon * (1 - settings.count_share) * SLACK
+    scale = 0.0 if math.isinf(epsilon) else 1 / budget
+    theorem = f"Theorem 3 (one link moves one noisy cell by 1), {PAGE}"
+    cells = Stage("perturbation", 1, scale, scale * moved, theorem=theorem, mechanism="geometric")
+    return count_stage(count), cells
 
 
 def _lap_graph_draw(graph: Graph, plan: Plan, source: NoiseSource) -> Graph:
     cells = Cells(graph.nodes, graph.directed)
     links = cells.of(graph)
     target = noisy_count(len(links), cells, 1 / plan.stage("count").noise_std, source)
-    cell_epsilon = epsilon_of(plan.stage("perturbation").noise_std)
+    cell_epsilon = 1 / plan.stage("perturbation").noise_std
     return cells.graph(graph, strongest_links(links, cells, target, cell_epsilon, source))
 
 
