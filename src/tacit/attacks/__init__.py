@@ -1,4 +1,1 @@
-"""What an enemy sees: attacks on what Tacit releases, and on what it answers.
-
-Every figure here reads the truth that the attack tries to guess: it is private, for the owner.
-"""
+"""What an enemy sees: LinkTeller, link stealing, membership, empirical lower bounds on epsilon."""

@@ -1,4 +1,4 @@
-r"""The likelihood-ratio attack on membership: what would this answer be with, and without, the node?
+r"""The likelihood-ratio attack on membership: what would this answer be without the node?
 
 LiRA (Carlini, Chien, Nasr, Song, Terzis, Tramèr, "Membership Inference Attacks From First
 Principles", IEEE S&P 2022), in its online form: many shadow models, each trained on a random share
@@ -117,9 +117,7 @@ def likelihood_ratio_attack(
     )
 
 
-def _balanced(
-    candidates: Mask, share: float, models: int, rng: np.random.Generator
-) -> list[Mask]:
+def _balanced(candidates: Mask, share: float, models: int, rng: np.random.Generator) -> list[Mask]:
     """Members of each model: each node in the same number of models, give or take one.
 
     Models come in turns through one random order of the nodes, so that no node is left with too few
