@@ -150,12 +150,13 @@ def _gap_on(model: GAP, graph: Graph, ledger: Ledger | None) -> RowBox:
     from tacit.privacy.plan import composed
 
     plan = model.fitted.plan
-    facts, wanted = graph.facts(), plan.facts
-    if (facts.features, facts.directed) != (wanted.features, wanted.directed):
+    known, width = plan.facts, graph.features.shape[1]
+    if (width, graph.directed) != (known.features, known.directed):
         raise AttackError(
             "the graph does not fit the model",
-            why=f"it has {facts.features} features, directed={facts.directed}; the model knows "
-            f"{wanted.features} and directed={wanted.directed}",
+            why=f"it has {width} features, directed={graph.directed}; the model knows "
+            f"{known.features} and directed={known.directed}",
+            remedy="bring it into the same form",
         )
     model._check_graph(graph, plan)
     names = model.inference_stages(plan)

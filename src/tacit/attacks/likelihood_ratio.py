@@ -118,11 +118,7 @@ def likelihood_ratio_attack(
 
 
 def _balanced(candidates: Mask, share: float, models: int, rng: np.random.Generator) -> list[Mask]:
-    """Members of each model: each node in the same number of models, give or take one.
-
-    Models come in turns through one random order of the nodes, so that no node is left with too few
-    models that know it, or too few that do not.
-    """
+    """Members of each model: every node is in the same number of models, and out of the rest."""
     if models < 8:
         raise AttackError(
             f"{models} shadow models are too few for two distributions", remedy="train 8 or more"

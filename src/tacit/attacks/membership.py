@@ -250,6 +250,111 @@ def shadow_attack(
     )
 
 
+@dataclass(frozen=True)
+class Student:
+    """What distillation releases: a model of public nodes, labelled by private ones.
+
+    Attributes:
+        answers: The released model.
+        queried: Which nodes of the public graph were labelled privately to train it.
+    """
+
+    answers: Answers
+    queried: Mask
+
+
+def attack_1(
+    student: Student,
+    private: Graph,
+    public: Graph,
+    expose: Exposure,
+    shadow: Graph,
+    *,
+    runs: int = RUNS,
+    seed: int = 0,
+) -> Membership:
+    """PrivGNN's Attack-1: tell the private nodes from the public ones.
+
+    The attacker knows the released model's architecture but not that it was distilled: its shadow
+    model is trained on its own members directly.
+
+    Args:
+        student: The released model.
+        private: The graph whose nodes are the members.
+        public: The graph whose nodes are not.
+        expose: How the attacker trains its shadow model.
+        shadow: The attacker's own graph, of the same kind.
+        runs: How many shadow models.
+        seed: Of the first.
+    """
+    told = [student.answers(graph) for graph in (private, public)]
+    target = Exposed(
+        np.concatenate(told),
+        np.concatenate([private.labels, public.labels]),
+        np.arange(private.nodes + public.nodes) < private.nodes,
+    )
+
+    def shadowed(rng: np.random.Generator, run: int) -> Exposed:
+        return observed(expose, shadow, drawn(candidates_of(shadow), 0.5, rng), run)
+
+    return _from_shadows("Attack-1", target, shadowed, runs, seed)
+
+
+def attack_2(
+    student: Student,
+    public: Graph,
+    distil: Callable[[Graph, Graph, int], Student],
+    shadow: Graph,
+    *,
+    runs: int = RUNS,
+    seed: int = 0,
+) -> Membership:
+    """PrivGNN's Attack-2: tell the public nodes that were labelled privately from the others.
+
+    The attacker knows that the released model was distilled, and distils shadow students itself:
+    one half of its graph is their private side, the other half their public side.
+
+    Args:
+        student: The released model.
+        public: The public graph.
+        distil: Makes a student from a private graph, a public graph and a seed.
+        shadow: The attacker's own graph, of the same kind.
+        runs: How many shadow students.
+        seed: Of the first.
+    """
+    target = Exposed(student.answers(public), public.labels, student.queried)
+
+    def shadowed(rng: np.random.Generator, run: int) -> Exposed:
+        half = drawn(np.ones(shadow.nodes, bool), 0.5, rng)
+        outside = subgraph(shadow, ~half)
+        known = distil(subgraph(shadow, half), outside, run)
+        return Exposed(known.answers(outside), outside.labels, known.queried)
+
+    return _from_shadows("Attack-2", target, shadowed, runs, seed)
+
+
+def _from_shadows(
+    name: str,
+    target: Exposed,
+    shadowed: Callable[[np.random.Generator, int], Exposed],
+    runs: int,
+    seed: int,
+) -> Membership:
+    """One target, attacked by an attack network for each shadow."""
+    started = time.perf_counter()
+    scores = [
+        attack(shadowed(np.random.default_rng([seed, run]), seed + run), target, seed + run)
+        for run in range(runs)
+    ]
+    return Membership(
+        name,
+        tuple(curves.auc(row, target.members) for row in scores),
+        np.concatenate(scores),
+        np.tile(target.members, runs),
+        time.perf_counter() - started,
+    )
+
+
 def _views(exposed: Exposed) -> Floats:
     """What the attack network reads of each node."""
     logs = np.log(np.maximum(exposed.posteriors.astype(float), _FLOOR))
