@@ -1,0 +1,143 @@
+"""Whole fits as games: any method, run on two neighbouring graphs, and all that others get to see."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tacit.attacks.audit import Game, Target, claimed
+from tacit.attacks.bounds import Claim, Point
+from tacit.attacks.statistics import equal_rows
+from tacit.attacks.witnesses import Pair, trainable
+
+if TYPE_CHECKING:
+    from tacit.graph import Graph
+    from tacit.graph.graph import BoolArray
+    from tacit.methods.base import Method, Outcome
+    from tacit.privacy.noise import NoiseSource
+    from tacit.privacy.plan import Plan
+
+FITS = 300
+"""Whole fits of each graph that are counted where nobody says."""
+
+SAMPLES = 2
+"""Neighbours that the unit samples, beside the worst ones known."""
+
+
+def fit_targets(
+    method: Method, runs: int | None, directed: bool, seed: int | None
+) -> tuple[Plan, tuple[Target, ...]]:
+    """A whole fit, end to end, against the promise of all its stages together.
+
+    Args:
+        method: An unfitted method.
+        runs: Fits of each graph that are counted.
+        directed: Whether links of the witnesses go one way.
+        seed: Of noise and of sampled neighbours; None for fresh noise.
+    """
+    pairs = trainable(method.unit, directed=directed, samples=SAMPLES, seed=seed or 0)
+    plan = method.plan(pairs[0].first.facts())
+    games = tuple(fit_game(method, plan, pair, seed) for pair in pairs)
+    return plan, (Target("fit", claim_of(plan), games, runs or FITS),)
+
+
+def claim_of(plan: Plan) -> Claim:
+    """What a plan promises: its curve, and what its statement tells."""
+    if not plan.stages:
+        return Claim((Point(plan.delta, 0.0),))
+    return Claim.by_events(plan.event, plan.delta, claimed(plan))
+
+
+def fit_game(method: Method, plan: Plan, pair: Pair, seed: int | None = None) -> Game:
+    """Fits on one of two graphs; everybody but the changed node looks at what came out."""
+    drawn = 0
+
+    def release(sides: BoolArray) -> np.ndarray:
+        nonlocal drawn
+        found = []
+        for side in sides.tolist():
+            drawn += 1
+            graph = pair.second if side else pair.first
+            outcome = _fitted(method, plan, graph, None if seed is None else (seed << 32) + drawn)
+            found.append(seen(outcome, pair.hidden, changed(pair)))
+        return _aligned(found)
+
+    return Game(pair.name, release, chunk=25, steps=pair.steps)
+
+
+def changed(pair: Pair) -> int | None:
+    """The node whose record differs, where the unit is a node."""
+    from tacit.attacks.witnesses import changed_node
+
+    same = np.array_equal(pair.first.features, pair.second.features)
+    same = same and np.array_equal(pair.first.labels, pair.second.labels)
+    return None if same and pair.hidden is None else changed_node(pair.first, pair.second)
+
+
+def seen(outcome: Outcome, hidden: int | None, changed: int | None) -> np.ndarray:
+    """What an adversary who is not the changed node sees of a fit, as one list of numbers.
+
+    What was released and the weights; posteriors of all nodes where they are public, else of all
+    nodes but the changed one (a row reads its own node's record). Beside each released matrix
+    stands how many of its rows are exactly equal: noise parts twins, a missing noise does not.
+    """
+    parts: list[np.ndarray] = []
+    for name, array in sorted(densified(outcome.released, len(outcome.posteriors)).items()):
+        shown = array
+        if hidden is not None and len(array) == len(outcome.posteriors):
+            shown = np.delete(array, hidden, axis=0)
+        parts.append(shown)
+        if shown.ndim == 2 and name:
+            parts.append(equal_rows(shown[None]))
+    parts += [array for _, array in sorted(outcome.weights.items())]
+    own = hidden if outcome.public_posteriors else changed
+    rows = outcome.posteriors
+    parts.append(rows if own is None else np.delete(rows, own, axis=0))
+    return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
+
+
+def densified(released: Mapping[str, np.ndarray], nodes: int) -> dict[str, np.ndarray]:
+    """Released arrays of a size that does not change: lists of links become a matrix of cells."""
+    found = dict(released)
+    for name in released:
+        if not name.endswith("indptr"):
+            continue
+        stem = name[: -len("indptr")]
+        indptr, indices = found.pop(name), found.pop(f"{stem}indices")
+        cells = np.zeros((len(indptr) - 1, max(nodes, len(indptr) - 1)))
+        cells[np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), indices] = 1
+        found[f"{stem}links"] = cells
+    return found
+
+
+def _aligned(rows: list[np.ndarray]) -> np.ndarray:
+    """Releases as one matrix; where their sizes differ the shorter ones end in zeros."""
+    width = max(len(row) for row in rows)
+    out = np.zeros((len(rows), width))
+    for line, row in zip(out, rows, strict=True):
+        line[: len(row)] = row
+    return out
+
+
+def _fitted(method: Method, plan: Plan, graph: Graph, seed: int | None) -> Outcome:
+    """One fit, charged to a ledger that vanishes: the graph is generated and nobody's data."""
+    from tacit.privacy.ledger import Ledger
+    from tacit.privacy.noise import NoiseSource
+
+    fresh = copy.copy(method)
+    if seed is not None:
+        # An instance's attribute, so that the class under audit stays as it is.
+        usual = fresh._source
+
+        def source(made: Plan) -> NoiseSource | None:
+            return None if usual(made) is None else NoiseSource.seeded(seed)
+
+        vars(fresh)["_source"] = source
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder) / "ledger.sqlite")
+        return fresh.fit(graph, plan, ledger).fitted.outcome
