@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ import numpy as np
 from tacit.attacks.audit import Game, Target, claimed
 from tacit.attacks.bounds import Claim, Point
 from tacit.attacks.statistics import equal_rows
-from tacit.attacks.witnesses import Pair, trainable
+from tacit.attacks.witnesses import Pair, changed_node, trainable
 
 if TYPE_CHECKING:
     from tacit.graph import Graph
     from tacit.graph.graph import BoolArray
     from tacit.methods.base import Method, Outcome
+    from tacit.privacy.ledger import Ledger
     from tacit.privacy.noise import NoiseSource
     from tacit.privacy.plan import Plan
 
@@ -55,25 +57,25 @@ def claim_of(plan: Plan) -> Claim:
 
 def fit_game(method: Method, plan: Plan, pair: Pair, seed: int | None = None) -> Game:
     """Fits on one of two graphs; everybody but the changed node looks at what came out."""
-    drawn = 0
+    drawn, own = 0, changed(pair)
 
     def release(sides: BoolArray) -> np.ndarray:
         nonlocal drawn
         found = []
-        for side in sides.tolist():
-            drawn += 1
-            graph = pair.second if side else pair.first
-            outcome = _fitted(method, plan, graph, None if seed is None else (seed << 32) + drawn)
-            found.append(seen(outcome, pair.hidden, changed(pair)))
+        with _ledger() as ledger:
+            for side in sides.tolist():
+                drawn += 1
+                graph = pair.second if side else pair.first
+                noise = None if seed is None else (seed << 32) + drawn
+                outcome = fitted(method, plan, graph, noise, ledger)
+                found.append(seen(outcome, pair.hidden, own))
         return _aligned(found)
 
     return Game(pair.name, release, chunk=25, steps=pair.steps)
 
 
 def changed(pair: Pair) -> int | None:
-    """The node whose record differs, where the unit is a node."""
-    from tacit.attacks.witnesses import changed_node
-
+    """The node whose record differs, where it is a record that differs and not a link alone."""
     same = np.array_equal(pair.first.features, pair.second.features)
     same = same and np.array_equal(pair.first.labels, pair.second.labels)
     return None if same and pair.hidden is None else changed_node(pair.first, pair.second)
@@ -124,9 +126,27 @@ def _aligned(rows: list[np.ndarray]) -> np.ndarray:
     return out
 
 
-def _fitted(method: Method, plan: Plan, graph: Graph, seed: int | None) -> Outcome:
-    """One fit, charged to a ledger that vanishes: the graph is generated and nobody's data."""
+@contextmanager
+def _ledger() -> Iterator[Ledger]:
+    """A ledger that vanishes: the graphs are generated and nobody's data."""
     from tacit.privacy.ledger import Ledger
+
+    with tempfile.TemporaryDirectory() as folder:
+        yield Ledger(Path(folder) / "ledger.sqlite")
+
+
+def fitted(
+    method: Method, plan: Plan, graph: Graph, seed: int | None, ledger: Ledger | None = None
+) -> Outcome:
+    """One fit, charged to a ledger that vanishes.
+
+    Args:
+        method: An unfitted method; it stays so.
+        plan: What to carry out.
+        graph: A generated graph.
+        seed: Of the noise; None for the method's own.
+        ledger: Where to charge; a new one if None.
+    """
     from tacit.privacy.noise import NoiseSource
 
     fresh = copy.copy(method)
@@ -138,6 +158,7 @@ def _fitted(method: Method, plan: Plan, graph: Graph, seed: int | None) -> Outco
             return None if usual(made) is None else NoiseSource.seeded(seed)
 
         vars(fresh)["_source"] = source
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(Path(folder) / "ledger.sqlite")
+    if ledger is not None:
         return fresh.fit(graph, plan, ledger).fitted.outcome
+    with _ledger() as own:
+        return fresh.fit(graph, plan, own).fitted.outcome

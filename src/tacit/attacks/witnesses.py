@@ -123,7 +123,9 @@ def _edge(unit: Edge, directed: bool) -> tuple[Pair, ...]:
     )
 
 
-def _star(leaves: int, signs: list[int], *, directed: bool, train: list[int] | None = None) -> Graph:
+def _star(
+    leaves: int, signs: list[int], *, directed: bool, train: list[int] | None = None
+) -> Graph:
     """Node 0 linked to nodes 1 to ``leaves``."""
     arcs = [(0, leaf) for leaf in range(1, leaves + 1)]
     return drawn(arcs, signs, directed=directed, train=train)
@@ -137,7 +139,8 @@ def _own(unit: Node) -> tuple[Pair, ...]:
     turned = _star(degree, [-1] + [1] * degree, directed=True)
     wide = _star(degree, [1] * (2 * degree + 1), directed=True)
     moved = drawn(
-        [(0, leaf) for leaf in range(degree + 1, 2 * degree + 1)], [1] * (2 * degree + 1),
+        [(0, leaf) for leaf in range(degree + 1, 2 * degree + 1)],
+        [1] * (2 * degree + 1),
         directed=True,
     )
     return (

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli import leaving, running, spending, studies
+from tacit.cli import auditing, leaving, running, spending, studies
 
 app = typer.Typer(
     name="tacit",
@@ -61,6 +61,7 @@ app.command("release", rich_help_panel=_OUT)(leaving.release)
 app.command("inspect", rich_help_panel=_OUT)(leaving.inspect)
 app.add_typer(ledger, name="ledger", rich_help_panel=_OUT)
 app.command("compare", rich_help_panel=_STUDY)(studies.compare)
+app.command("audit", rich_help_panel=_STUDY)(auditing.audit)
 app.command("reproduce", rich_help_panel=_STUDY)(studies.reproduce)
 ledger.command("list")(spending.show)
 ledger.command("budget")(spending.budget)
