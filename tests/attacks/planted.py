@@ -1,6 +1,6 @@
 """Small mechanisms with a fault that somebody once published, and the same without the fault.
 
-Each maker returns what :func:`tacit.attacks.audit.audit_targets` takes: the claim, and the game. The
+Each maker returns what :func:`tacit.attacks.audit.audit_targets` takes: claim and game. The
 noise is numpy's: what is tested is whether an audit sees the fault, not the noise source.
 """
 
@@ -52,8 +52,8 @@ def scaled_noise(faulty: bool, runs: int = 400_000) -> Target:
 def one_arc(faulty: bool, runs: int = 400_000) -> Target:
     """A symmetric link moves the rows of both its ends, and is charged as one arc."""
     sigma, claim = gaussian(1.0)
-    rows = np.eye(2)  # unit rows of the two ends: each appears in the other's sum
-    return shifted("link", rows[::-1], sigma * (1 if faulty else math.sqrt(2)), claim, runs)
+    # Unit rows of the two ends: each appears in the other's sum.
+    return shifted("link", np.eye(2)[::-1], sigma * (1 if faulty else math.sqrt(2)), claim, runs)
 
 
 def truncated(faulty: bool, runs: int = 4_000) -> Target:
@@ -120,7 +120,7 @@ def sketch(faulty: bool, runs: int = 20_000) -> Target:
     )
 
 
-def group(faulty: bool, runs: int = 50_000) -> Target:
+def rows(faulty: bool, runs: int = 50_000) -> Target:
     """k + 1 clipped rows change at once, and are charged by the square root of their number."""
     sigma, claim = gaussian(1.0)
     k, clip = 8, 0.5
@@ -129,37 +129,45 @@ def group(faulty: bool, runs: int = 50_000) -> Target:
 
 
 def batches(faulty: bool, runs: int = 30_000) -> Target:
-    """One epoch of T shuffled batches of b records, charged as Poisson batches; the twin draws them.
+    """One epoch of T shuffled batches of b records, charged as Poisson; the twin draws Poisson.
 
     All other records have the gradient -1. In shuffled batches the changed record's place among
-    them is known to the noise alone: a batch with it sums to 2 - b, with its zero to 1 - b
-    (Chua et al., "How private are DP-SGD implementations?", 2024).
+    them is known but for the noise: a batch with it sums to 2 - b, with its zero to 1 - b (Chua et
+    al., "How private are DP-SGD implementations?", 2024). Against the twin others at rest are
+    worst: their number would be noise.
     """
     T, b, sigma = 100, 10, 0.7
     event = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(1 / T, dp.GaussianDpEvent(sigma)), T)
     claim = Claim.by_events(event, DELTA)
     rng = np.random.default_rng(7)
 
-    def release(sides: np.ndarray) -> np.ndarray:
-        sums = rng.normal(0, sigma, (len(sides), T))
-        if faulty:
-            # The order of batches is uniform; the other records are all alike.
-            sums[np.arange(len(sides)), rng.integers(T, size=len(sides))] += 1.0 + sides
-            return sums - b
-        there = rng.random(sums.shape) < 1 / T
-        return sums + there * sides[:, None] - rng.binomial(T * b - 1, 1 / T, sums.shape)
+    def shuffled(sides: np.ndarray) -> np.ndarray:
+        sums = rng.normal(-b, sigma, (len(sides), T))
+        # The order of batches is uniform; the other records are all alike.
+        sums[np.arange(len(sides)), rng.integers(T, size=len(sides))] += 1.0 + sides
+        return sums
 
-    def ratio(released: np.ndarray) -> np.ndarray:
-        if not faulty:
-            return np.logaddexp.reduce((released + b - 0.5) / sigma**2, axis=1)
+    def poisson(sides: np.ndarray) -> np.ndarray:
+        there = rng.random((len(sides), T)) < 1 / T
+        return rng.normal(0, sigma, there.shape) + there * sides[:, None]
+
+    def against_shuffled(released: np.ndarray) -> np.ndarray:
         there = np.logaddexp.reduce((2 * (released + b) - 2) / sigma**2, axis=1)
         return there - np.logaddexp.reduce((released + b - 0.5) / sigma**2, axis=1)
 
-    return Target("batches", claim, (Game("opposite records", release, ratio, 5_000),), runs)
+    def against_poisson(released: np.ndarray) -> np.ndarray:
+        there = (released - 0.5) / sigma**2 - math.log(T)
+        return np.logaddexp(math.log1p(-1 / T), there).sum(axis=1)
+
+    if faulty:
+        game = Game("opposite records", shuffled, against_shuffled, 5_000)
+    else:
+        game = Game("records at rest", poisson, against_poisson, 5_000)
+    return Target("batches", claim, (game,), runs)
 
 
 def edge_rand(faulty: bool, runs: int = 100_000) -> Target:
-    """EdgeRand at the exponent of another formula; beside the seven, for a mechanism without Gauss."""
+    """EdgeRand at the exponent of another formula: a fault without Gaussian noise."""
     epsilon = 1.0
     cells = Cells(4, directed=False).count
     flip = 1 / (1 + math.exp(1.5 * epsilon if faulty else epsilon))
@@ -180,7 +188,7 @@ FAULTS: dict[str, Maker] = {
     "truncation claimed for links=all": truncated,
     "DPA with noise only in its first layer": two_layers,
     "W left unnormalised": sketch,
-    "group charged by its square root": group,
+    "group charged by its square root": rows,
     "fixed-size batches charged as Poisson": batches,
     "randomised response with another exponent": edge_rand,
 }

@@ -1,4 +1,4 @@
-"""Empirical lower bounds on epsilon: run a mechanism on two neighbouring graphs and tell them apart.
+"""Empirical lower bounds on epsilon: run a mechanism on two neighbouring graphs, tell them apart.
 
 Three parts of runs, none used twice: the first teaches a statistic, the second chooses witness,
 statistic and threshold, the third is counted. So what is counted is one fixed test (one more for
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tacit.attacks.bounds import Claim, Cut, Floats, Point, Tested, best_cut
+from tacit.attacks.bounds import Claim, Counted, Cut, Floats, Point, best_cut
 from tacit.attacks.statistics import Statistic, learnt
 from tacit.errors import PlanError
 
@@ -92,7 +92,7 @@ class Finding:
     witness: str
     statistic: str
     claim: Claim
-    tests: tuple[Tested, ...]
+    tests: tuple[Counted, ...]
     steps: int = 1
 
     @property
@@ -319,7 +319,7 @@ def _audit_target(target: Target, alpha: float, progress: Progress | None) -> Fi
         best.words,
         target.claim,
         tuple(
-            Tested(cut, hits, misses, target.runs, share)
+            Counted(cut, hits, misses, target.runs, share)
             for cut, (hits, misses) in zip(cuts, counts, strict=True)
         ),
         best.game.steps,

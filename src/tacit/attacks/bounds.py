@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -135,7 +135,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Tested:
+class Counted:
     """One test on runs that had no part in choosing it.
 
     Attributes:
@@ -205,7 +205,7 @@ def best_cut(
     levels = np.unique(both[(shares * (2 * runs - 1)).round().astype(np.int64)])
     best = Candidate(Cut(float(levels[-1])), -math.inf)
     for below in (False, True):
-        side = "right" if below else "left"
+        side: Literal["left", "right"] = "right" if below else "left"
         under = np.searchsorted(low, levels, side), np.searchsorted(high, levels, side)
         hits, misses = (under[0], under[1]) if below else (runs - under[1], runs - under[0])
         rate, _ = clopper_pearson(hits, runs, alpha / 2)

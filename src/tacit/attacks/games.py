@@ -1,4 +1,4 @@
-"""Whole fits as games: any method, run on two neighbouring graphs, and all that others get to see."""
+"""Whole fits as games: any method on two neighbouring graphs, and all that others get to see."""
 
 from __future__ import annotations
 

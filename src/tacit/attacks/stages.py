@@ -24,6 +24,7 @@ from tacit.privacy.noise import NoiseSource
 if TYPE_CHECKING:
     from tacit.graph.graph import BoolArray
     from tacit.methods.base import Method
+    from tacit.methods.gap_network import GapNetwork
     from tacit.privacy.plan import Plan, Stage
 
 Targets = tuple["Plan", tuple[Target, ...]]
@@ -134,7 +135,7 @@ def hop_game(plan: Plan, pair: Pair, source: NoiseSource) -> Game:
     return Game(pair.name, release, ratio, chunk=max(1, _NUMBERS // width))
 
 
-def _network(plan: Plan, source: NoiseSource | None):  # type: ignore[no-untyped-def]
+def _network(plan: Plan, source: NoiseSource | None) -> GapNetwork:
     from tacit.methods.gap_network import GapNetwork
 
     return GapNetwork(plan, 0, source, lambda stage, done, total: None)
