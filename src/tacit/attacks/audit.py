@@ -35,8 +35,8 @@ Release = Callable[["BoolArray"], np.ndarray]
 MOST_SCOUTED = 30_000
 """Runs of each graph, at most, that a witness is chosen by, or a statistic is learnt on."""
 
-CLOSE = 0.05
-"""Margins, in epsilon, that a scout does not tell apart."""
+CLOSE = 0.1
+"""Margins that a scout does not tell apart, as a share of the claim."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def _audit_target(target: Target, alpha: float, progress: Progress | None) -> Fi
         for scout in _scouts(game, group(target.claim, game.steps), target.runs, alpha, meter)
     ]
     # Scouts differ by chance; of those about as good, the first game is the smallest and fastest.
-    most = max(scout.margin for scout in scouts) - CLOSE
+    most = max(scout.margin for scout in scouts) - CLOSE * min(target.claim.epsilon, 64.0)
     best = next(scout for scout in scouts if scout.margin >= most)
     cuts = best.cuts
     if pilot_runs(target.runs) > MOST_SCOUTED:

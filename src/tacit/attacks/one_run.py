@@ -161,8 +161,11 @@ def one_run(
     if game.steps != 1 or canaries < 10:
         raise PlanError("one run needs at least 10 canaries, one unit each")
     rng = np.random.default_rng(seed)
-    statistic, chosen = _scouted(game, canaries, delta, confidence, rng)
-    r = chosen if guesses is None else guesses
+    if game.ratio is not None and guesses is not None:
+        statistic, r = game.ratio, guesses
+    else:
+        statistic, chosen = _scouted(game, canaries, delta, confidence, rng)
+        r = chosen if guesses is None else guesses
     sides = rng.random(canaries) < 0.5
     said = guess(statistic(game.release(sides)), r)
     correct = int((said * np.where(sides, 1, -1) > 0).sum())
