@@ -177,8 +177,11 @@ def answered(
         cells.of(drawn(arcs, [1, -1, 1, -1], directed=False)) for arcs in (base, [*base, (2, 3)])
     ]
 
+    # LapGraph is slower, and hides more.
+    draws = 8_000 if tight else 3_000
+
     def draw(side: bool) -> np.ndarray:
-        found = [answer(links[int(side)], cells, source) for _ in range(3_000)]
+        found = [answer(links[int(side)], cells, source) for _ in range(draws)]
         return np.array([int((1 << graph).sum()) for graph in found])
 
     first, second = draw(False), draw(True)
@@ -187,7 +190,7 @@ def answered(
     assert excess(first, second, (2 / 3 if tight else 0.1) * epsilon, 0.0) > 5
 
 
-@pytest.mark.parametrize("delta", [0.01, 0.1])
+@pytest.mark.parametrize("delta", [0.01, 0.05])
 def test_one_step_of_dp_sgd(delta: float) -> None:
     from dataclasses import replace
 

@@ -250,7 +250,7 @@ def test_a_whole_fit_without_noise_is_caught() -> None:
     overrides = {"epochs": 1, "folds": 1, "patience": 0, "hidden": 4}
     method = tacit.GAP(tacit.Edge(), 0.5, 1e-6, overrides=overrides)
     vars(method)["_source"] = lambda plan: Silent()
-    _, (target,) = fit_targets(method, 40, False, None)
+    _, (target,) = fit_targets(method, 20, False, None)
     (finding,) = audit_targets([replace(target, games=target.games[:1])])
     assert finding.broken
 
