@@ -8,12 +8,12 @@ from typer.testing import CliRunner, Result
 from tacit.cli import app
 
 
-def audit(*words: str) -> Result:
-    return CliRunner().invoke(app, ["audit", "--seed", "1", *words])
+def audit(words: str) -> Result:
+    return CliRunner().invoke(app, ["audit", "--seed", "1", *words.split()])
 
 
 def test_a_claim_that_holds_answers_and_exits_0() -> None:
-    result = audit(*["--method", "gap", "--unit", "edge", "--epsilon", "1", "--runs", "40000", "--json"])
+    result = audit("--method gap --unit edge --epsilon 1 --runs 40000 --json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout.splitlines()[-1])
     assert found["verdict"] == "holds"
@@ -25,8 +25,7 @@ def test_a_claim_that_holds_answers_and_exits_0() -> None:
 
 
 def test_a_broken_claim_exits_1_and_still_answers() -> None:
-    words = "--unit edge --epsilon 1 --accounting paper --runs 60000 --json"
-    result = audit(*words.split())
+    result = audit("--unit edge --epsilon 1 --accounting paper --runs 60000 --json")
     assert result.exit_code == 1
     found = json.loads(result.stdout.splitlines()[-1])
     assert found["verdict"] == "broken"
@@ -35,17 +34,16 @@ def test_a_broken_claim_exits_1_and_still_answers() -> None:
 
 
 def test_an_audit_repeats_by_its_seed() -> None:
-    words = ["--unit", "edge", "--epsilon", "2", "--runs", "2000", "--json", "--quiet"]
-    assert audit(*words).stdout == audit(*words).stdout
+    words = "--unit edge --epsilon 2 --runs 2000 --json --quiet"
+    assert audit(words).stdout == audit(words).stdout
 
 
 def test_quiet_prints_the_verdict_alone() -> None:
-    result = audit(*["--unit", "edge", "--epsilon", "2", "--runs", "2000", "--quiet"])
-    assert result.stdout == "holds\n"
+    assert audit("--unit edge --epsilon 2 --runs 2000 --quiet").stdout == "holds\n"
 
 
 def test_one_run_on_the_command_line() -> None:
-    result = audit(*["--unit", "edge", "--epsilon", "4", "--one-run", "--canaries", "2000", "--json"])
+    result = audit("--unit edge --epsilon 4 --one-run --canaries 2000 --json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout.splitlines()[-1])
     assert found["canaries"] == 2000
@@ -63,6 +61,6 @@ def test_one_run_on_the_command_line() -> None:
     ],
 )
 def test_what_cannot_be_audited_is_refused_in_one_line(words: str, code: int, said: str) -> None:
-    result = audit(*words.split())
+    result = audit(words)
     assert result.exit_code == code
     assert said in " ".join(result.stderr.split())

@@ -96,17 +96,18 @@ def seen(outcome: Outcome, hidden: int | None, changed: int | None) -> np.ndarra
         parts.append(shown)
         if shown.ndim == 2 and name:
             parts.append(equal_rows(shown[None]))
-    parts += [array for _, array in sorted(outcome.weights.items())]
+    weights = densified(outcome.weights, len(outcome.posteriors))
+    parts += [array for _, array in sorted(weights.items())]
     own = hidden if outcome.public_posteriors else changed
     rows = outcome.posteriors
     parts.append(rows if own is None else np.delete(rows, own, axis=0))
     return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
 
 
-def densified(released: Mapping[str, np.ndarray], nodes: int) -> dict[str, np.ndarray]:
-    """Released arrays of a size that does not change: lists of links become a matrix of cells."""
-    found = dict(released)
-    for name in released:
+def densified(arrays: Mapping[str, np.ndarray], nodes: int) -> dict[str, np.ndarray]:
+    """Arrays of a size that does not change: lists of links become a matrix of cells."""
+    found = dict(arrays)
+    for name in arrays:
         if not name.endswith("indptr"):
             continue
         stem = name[: -len("indptr")]
