@@ -49,6 +49,7 @@ class Game:
         ratio: The log-likelihood ratio of a release, where it is known.
         chunk: Runs that are carried out at once.
         steps: How many units apart the two inputs are.
+        front: How many numbers of a release stand before those that were made of them.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Game:
     ratio: Statistic | None = None
     chunk: int = 1
     steps: int = 1
+    front: int | None = None
 
 
 @dataclass(frozen=True)
@@ -349,7 +351,7 @@ def _scouts(game: Game, claim: Claim, runs: int, alpha: float, meter: _Meter) ->
         [np.concatenate(list(_played(game, side, few, meter))) for side in (False, True)]
         for _ in range(2)
     ]
-    for words, statistic in learnt(*taught):
+    for words, statistic in learnt(taught[0], taught[1], game.front):
         cuts, margin = _chosen([statistic(part) for part in seen], claim, alpha)
         yield _Scout(game, words, statistic, cuts, margin)
 

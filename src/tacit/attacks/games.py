@@ -68,10 +68,12 @@ def fit_game(method: Method, plan: Plan, pair: Pair, seed: int | None = None) ->
                 graph = pair.second if side else pair.first
                 noise = None if seed is None else (seed << 32) + drawn
                 outcome = fitted(method, plan, graph, noise, ledger)
-                found.append(seen(outcome, pair.hidden, own))
+                found.append(np.concatenate(seen(outcome, pair.hidden, own)))
         return _aligned(found)
 
-    return Game(pair.name, release, chunk=25, steps=pair.steps)
+    once = fitted(method, plan, pair.first, None if seed is None else seed << 32)
+    front = len(seen(once, pair.hidden, own)[0])
+    return Game(pair.name, release, chunk=25, steps=pair.steps, front=front)
 
 
 def changed(pair: Pair) -> int | None:
@@ -81,8 +83,10 @@ def changed(pair: Pair) -> int | None:
     return None if same and pair.hidden is None else changed_node(pair.first, pair.second)
 
 
-def seen(outcome: Outcome, hidden: int | None, changed: int | None) -> np.ndarray:
-    """What an adversary who is not the changed node sees of a fit, as one list of numbers.
+def seen(
+    outcome: Outcome, hidden: int | None, changed: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """What an adversary who is not the changed node sees of a fit: what was released, the rest.
 
     What was released and the weights; posteriors of all nodes where they are public, else of all
     nodes but the changed one (a row reads its own node's record). Beside each released matrix
@@ -97,11 +101,16 @@ def seen(outcome: Outcome, hidden: int | None, changed: int | None) -> np.ndarra
         if shown.ndim == 2 and name:
             parts.append(equal_rows(shown[None]))
     weights = densified(outcome.weights, len(outcome.posteriors))
-    parts += [array for _, array in sorted(weights.items())]
+    rest = [array for _, array in sorted(weights.items())]
     own = hidden if outcome.public_posteriors else changed
     rows = outcome.posteriors
-    parts.append(rows if own is None else np.delete(rows, own, axis=0))
-    return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
+    rest.append(rows if own is None else np.delete(rows, own, axis=0))
+    return _joined(parts), _joined(rest)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    flat = [np.asarray(part, np.float64).ravel() for part in parts]
+    return np.concatenate(flat) if flat else np.empty(0)
 
 
 def densified(arrays: Mapping[str, np.ndarray], nodes: int) -> dict[str, np.ndarray]:

@@ -16,20 +16,30 @@ from tacit.attacks.bounds import Floats
 Statistic = Callable[[np.ndarray], Floats]
 
 WIDEST = 256
-"""Most numbers that a learnt projection reads; those that differ most are kept."""
+"""Most numbers that a learnt statistic reads; those that differ most are kept."""
+
+FEWEST = 8
+"""Numbers that it may read however few runs there are; else a quarter as many as runs."""
 
 
-def learnt(first: np.ndarray, second: np.ndarray) -> Iterator[tuple[str, Statistic]]:
+def learnt(
+    first: np.ndarray, second: np.ndarray, front: int | None = None
+) -> Iterator[tuple[str, Statistic]]:
     """Statistics fitted on some runs of each graph.
 
     Args:
         first: Releases of the first graph, one per row of the leading axis.
         second: Releases of the second.
+        front: How many numbers at the front say most: what noise was added to, before what was
+            made of it. A statistic is learnt on these alone, too.
 
     Yields:
         A name and the statistic.
     """
     a, b = _flat(first), _flat(second)
+    if front and front < a.shape[1]:
+        for words, statistic in learnt(a[:, :front], b[:, :front]):
+            yield f"{words} of what was released", _fronted(statistic, front)
     yield "projection", _projection(a, b)
     yield "spread", _spread(a, b)
     if first.ndim > 2:
@@ -50,7 +60,7 @@ def _projection(first: Floats, second: Floats) -> Statistic:
     moved = second.mean(axis=0) - first.mean(axis=0)
     spread = (first.var(axis=0) + second.var(axis=0)) / 2
     scale = np.sqrt(spread) + 1e-9 * (1 + np.abs(moved))
-    chosen = np.argsort(-np.abs(moved / scale), kind="stable")[:WIDEST]
+    chosen = np.argsort(-np.abs(moved / scale), kind="stable")[: _width(len(first))]
     scale, moved = scale[chosen], moved[chosen] / scale[chosen]
     parts = [(x[:, chosen] - x[:, chosen].mean(axis=0)) / scale for x in (first, second)]
     rest = np.vstack(parts)
@@ -71,7 +81,7 @@ def _spread(first: Floats, second: Floats) -> Statistic:
     spreads = first.std(axis=0) + floor, second.std(axis=0) + floor
     seen = np.abs(np.log(spreads[1] / spreads[0]))
     seen += np.abs(means[1] - means[0]) / np.minimum(*spreads)
-    chosen = np.argsort(-seen, kind="stable")[:WIDEST]
+    chosen = np.argsort(-seen, kind="stable")[: _width(len(first))]
 
     def score(release: np.ndarray) -> Floats:
         values = _flat(release)[:, chosen]
@@ -83,6 +93,14 @@ def _spread(first: Floats, second: Floats) -> Statistic:
         return found
 
     return score
+
+
+def _fronted(statistic: Statistic, front: int) -> Statistic:
+    return lambda release: statistic(_flat(release)[:, :front])
+
+
+def _width(runs: int) -> int:
+    return min(WIDEST, max(FEWEST, runs // 4))
 
 
 def _flat(release: np.ndarray) -> Floats:

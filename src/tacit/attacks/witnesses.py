@@ -135,7 +135,12 @@ def _own(unit: Node) -> tuple[Pair, ...]:
     degree = unit.max_degree or 1
     star = _star(degree, [1] * (degree + 1), directed=True)
     if unit.relation == "add-remove":
-        return (Pair("a list as long as it may be", star, zero_record(star, 0, column=False)),)
+        # Nodes 3 and 4 are listed by 1 and 2 alike, and by 0 the second of them too.
+        parted = drawn([(0, 4), (1, 3), (2, 3), (1, 4), (2, 4)], [1] * 5, directed=True)
+        return (
+            Pair("a list as long as it may be", star, zero_record(star, 0, column=False)),
+            Pair("a list that parts twins", parted, zero_record(parted, 0, column=False)),
+        )
     turned = _star(degree, [-1] + [1] * degree, directed=True)
     wide = _star(degree, [1] * (2 * degree + 1), directed=True)
     moved = drawn(

@@ -89,10 +89,8 @@ def audit(
         _, recipe = asked.over(config, settings)
         from tacit.attacks.audit import audit_method
         from tacit.attacks.one_run import one_run_method
-        from tacit.attacks.stages import STAGED
 
-        fits = whole or recipe.method not in STAGED
-        model = (_brief(recipe) if fits else recipe).model(seed or 0)
+        model = _brief(recipe).model(seed or 0)
         found: Audit | OneRun
         with screen.stages() as progress:
             if one_run:
