@@ -25,6 +25,7 @@ UNITS: tuple[Unit, ...] = (
     tacit.Node(links="all", max_degree=D),
     tacit.Node(links="all", relation="replace", max_degree=D),
 )
+BRIEF = {"epochs": 1, "encoder": False, "carry": "labels", "hidden": 2, "batch_norm": False}
 K_NEIGHBOURS = tacit.privacy.KNeighbors(k=2)
 
 
@@ -236,8 +237,7 @@ def test_released_links_become_cells() -> None:
 
 
 def test_whole_fits_hold_and_leave_the_method_unfitted() -> None:
-    overrides = {"epochs": 1, "folds": 1, "patience": 0, "hidden": 4}
-    method = tacit.GAP(tacit.Edge(), 1.0, 1e-6, overrides=overrides)
+    method = tacit.GAP(tacit.Edge(), 1.0, 1e-6, overrides=BRIEF)
     plan, (target,) = fit_targets(method, 20, False, 1)
     assert target.claim.epsilon == plan.cost.epsilon
     (finding,) = audit_targets([replace(target, games=target.games[:1])])
@@ -247,8 +247,7 @@ def test_whole_fits_hold_and_leave_the_method_unfitted() -> None:
 
 def test_a_whole_fit_without_noise_is_caught() -> None:
     """The end-to-end view: GAP whose source draws zeros, under an unbroken plan."""
-    overrides = {"epochs": 1, "folds": 1, "patience": 0, "hidden": 4}
-    method = tacit.GAP(tacit.Edge(), 0.5, 1e-6, overrides=overrides)
+    method = tacit.GAP(tacit.Edge(), 0.5, 1e-6, overrides=BRIEF)
     vars(method)["_source"] = lambda plan: Silent()
     _, (target,) = fit_targets(method, 20, False, None)
     (finding,) = audit_targets([replace(target, games=target.games[:1])])
