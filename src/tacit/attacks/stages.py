@@ -35,8 +35,8 @@ REFERENCE = PublicFacts(nodes=20_000, train_nodes=15_000, features=2, classes=2)
 SUMS = 16_000_000
 """Runs of a neighbour sum, of each graph, that are counted where nobody says."""
 
-STEPS = 40_000
-"""Runs of DP-SGD, of each graph, that are counted where nobody says."""
+STEPS = 3_200_000
+"""Steps of DP-SGD in the runs of each graph that are counted where nobody says."""
 
 _NUMBERS = 1 << 20  # numbers released at once
 _CANARIES = 250
@@ -175,7 +175,8 @@ def _unit(rows: np.ndarray) -> Floats:
 def dpsgd_target(plan: Plan, stage: Stage, source: NoiseSource, runs: int | None) -> Target:
     """One stage of DP-SGD against its own claim."""
     game = dpsgd_game(stage, plan.settings.clip, plan.unit.relation == "replace", source)
-    return Target(stage.name, Claim.by_events(stage.event, plan.delta), (game,), runs or STEPS)
+    most = min(40_000, max(1_000, STEPS // stage.rounds))
+    return Target(stage.name, Claim.by_events(stage.event, plan.delta), (game,), runs or most)
 
 
 def dpsgd_game(stage: Stage, clip: float, replaced: bool, source: NoiseSource) -> Game:
