@@ -58,22 +58,25 @@ def claim_of(plan: Plan) -> Claim:
 def fit_game(method: Method, plan: Plan, pair: Pair, seed: int | None = None) -> Game:
     """Fits on one of two graphs; everybody but the changed node looks at what came out."""
     drawn, own = 0, changed(pair)
+    once = fitted(method, plan, pair.first, None if seed is None else seed << 32)
+    released, rest = seen(once, pair.hidden, own)
+    width = len(released) + len(rest)
 
     def release(sides: BoolArray) -> np.ndarray:
         nonlocal drawn
-        found = []
+        # Should a method release lists of varying length, the shorter ones end in zeros.
+        found = np.zeros((len(sides), width))
         with _ledger() as ledger:
-            for side in sides.tolist():
+            for line, side in zip(found, sides.tolist(), strict=True):
                 drawn += 1
                 graph = pair.second if side else pair.first
                 noise = None if seed is None else (seed << 32) + drawn
                 outcome = fitted(method, plan, graph, noise, ledger)
-                found.append(np.concatenate(seen(outcome, pair.hidden, own)))
-        return _aligned(found)
+                view = np.concatenate(seen(outcome, pair.hidden, own))[:width]
+                line[: len(view)] = view
+        return found
 
-    once = fitted(method, plan, pair.first, None if seed is None else seed << 32)
-    front = len(seen(once, pair.hidden, own)[0])
-    return Game(pair.name, release, chunk=25, steps=pair.steps, front=front)
+    return Game(pair.name, release, chunk=25, steps=pair.steps, front=len(released))
 
 
 def changed(pair: Pair) -> int | None:
@@ -125,15 +128,6 @@ def densified(arrays: Mapping[str, np.ndarray], nodes: int) -> dict[str, np.ndar
         cells[np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), indices] = 1
         found[f"{stem}links"] = cells
     return found
-
-
-def _aligned(rows: list[np.ndarray]) -> np.ndarray:
-    """Releases as one matrix; where their sizes differ the shorter ones end in zeros."""
-    width = max(len(row) for row in rows)
-    out = np.zeros((len(rows), width))
-    for line, row in zip(out, rows, strict=True):
-        line[: len(row)] = row
-    return out
 
 
 @contextmanager
