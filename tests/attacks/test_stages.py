@@ -268,3 +268,12 @@ def test_paper_accounting_is_caught_at_the_told_pair_too() -> None:
     assert audit.epsilon_lower > audit.epsilon_claimed
     sound = audit_method(tacit.GAP(tacit.Edge(), 1.0, 1e-6), seed=1)
     assert 0.75 < sound.epsilon_lower < sound.epsilon_claimed
+
+
+def test_a_perturbed_graph_among_the_weights_counts_as_released() -> None:
+    weights = {"links.indptr": np.array([0, 1, 1]), "links.indices": np.array([1]), "w": np.ones(1)}
+    released, rest = seen(
+        Outcome(np.zeros((2, 2)), {}, weights, public_posteriors=True), None, None
+    )
+    assert released.tolist() == [0, 1, 0, 0]
+    assert rest.tolist() == [1, 0, 0, 0, 0]

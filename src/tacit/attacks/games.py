@@ -104,7 +104,9 @@ def seen(
         if shown.ndim == 2 and name:
             parts.append(equal_rows(shown[None]))
     weights = densified(outcome.weights, len(outcome.posteriors))
-    rest = [array for _, array in sorted(weights.items())]
+    # A perturbed graph is kept among the weights of a model that answers from it.
+    parts += [array for name, array in sorted(weights.items()) if name not in outcome.weights]
+    rest = [array for name, array in sorted(weights.items()) if name in outcome.weights]
     own = hidden if outcome.public_posteriors else changed
     rows = outcome.posteriors
     rest.append(rows if own is None else np.delete(rows, own, axis=0))

@@ -183,6 +183,7 @@ def _k_neighbours(unit: KNeighbors, directed: bool) -> tuple[Pair, ...]:
 def sampled(unit: Unit, *, directed: bool, count: int, seed: int) -> Iterator[Pair]:
     """Neighbours that the unit itself samples, of one small graph on which all nodes train."""
     rng = np.random.default_rng(seed)
+    directed = directed or (isinstance(unit, Node) and unit.links == "own")
     n = 5
     arcs = [(u, v) for u in range(n) for v in range(u) if rng.random() < 0.5]
     promise = isinstance(unit, Node) and unit.links == "all" and unit.max_degree is not None
