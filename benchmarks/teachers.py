@@ -3,8 +3,8 @@
     python benchmarks/teachers.py [--teachers 1000] [--slice 3] [--processes N] [--data FILE]
 
 The loop is timed on a slice of the same subgraphs: SAGEConv, batch norm, ReLU, dropout, SAGEConv,
-Adam, full batches, as PrivGNN's paper describes its teachers. By default subgraphs of 750 nodes and 767
-features are cut from a generated graph as dense as Amazon Computers; --data takes a real one.
+Adam, full batches, as PrivGNN's paper describes its teachers. By default subgraphs of 750 nodes and
+767 features are cut from a generated graph as dense as Amazon Computers; --data takes a real one.
 Prints one line of JSON. The ratio is (slice time / slice teachers) / (our time / our teachers).
 """
 

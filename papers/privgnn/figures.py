@@ -1,8 +1,8 @@
 """The paper's tables that no user could make: baselines with public labels, one set of teachers.
 
 B1 to B4 read labels of the public graph, which no method of Tacit may; and the published procedure
-draws noise of five scales over the same teachers. So these figures are measured here, outside of the
-library: nothing is charged, nothing is private, nothing may leave.
+draws noise of five scales over the same teachers. So these figures are measured here, outside of
+the library: nothing is charged, nothing is private, nothing may leave.
 
     python papers/privgnn/figures.py --data DIR --seeds 3 --out figures
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -37,17 +38,21 @@ class Bench:
         self.rows = self.rows_of(self.public)
 
     def rows_of(self, graph: Graph) -> torch.Tensor:
+        """Public principal axes of a graph's features."""
         return torch.tensor(self.map(graph.features), dtype=torch.float32)
 
     def score(self, posteriors: np.ndarray) -> float:
+        """Accuracy on the public test nodes."""
         right = posteriors.argmax(axis=1) == self.public.labels
         return float(right[self.public.test].mean())
 
     def network(self) -> student.HopNetwork:
+        """A student, untrained."""
         width, classes = self.rows.shape[1], self.graph.classes
         return student.HopNetwork(width, 128, classes, dropout=0.5, seed=self.seed)
 
     def learn(self, loss: student.Losses, decay: float) -> float:
+        """Train a student on the public graph and score it."""
         config = student.StudentConfig(200, weight_decay=decay)
         return self.score(
             student.fit_student(self.network(), self.rows, self.adj, loss, config, seed=self.seed)
@@ -163,7 +168,7 @@ def main() -> None:
                 if kind == "gnn":
                     row[f"B4 lam={lam:g}"] = bench.b4(queries, lam, rng)
         found[seed] = row
-        print(json.dumps({"seed": seed, **row}), flush=True)
+        sys.stdout.write(json.dumps({"seed": seed, **row}) + "\n")
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / f"{args.name}.json").write_text(json.dumps(found, indent=2) + "\n")
 

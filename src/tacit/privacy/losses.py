@@ -15,9 +15,9 @@ it. Three steps:
 
 Google's dp-accounting discretises the same way and is the oracle of the tests. This module exists
 because it evaluates in a tenth of the time, bounds its memory, chooses the grid to suit very small
-and very large losses, and counts repeated randomized response (dp-accounting 0.6.0 does not). One repeated mechanism of
-two outcomes is not put on a grid at all: :mod:`tacit.privacy.two_point` sums it exactly.
-See ``proofs/composition.md``.
+and very large losses, and counts repeated randomized response (dp-accounting 0.6.0 does not). One
+repeated mechanism of two outcomes is not put on a grid: :mod:`tacit.privacy.two_point` sums it
+exactly. See ``proofs/composition.md``.
 """
 
 from __future__ import annotations
