@@ -218,9 +218,9 @@ def fit_student(
         for epoch in range(config.epochs):
             optimiser.zero_grad(set_to_none=True)
             value = loss(model(x, adj))
-            if not bool(torch.isfinite(value)):
+            if not bool(torch.isfinite(value.detach())):
                 raise TrainingError(
-                    f"the student's loss is {float(value)} in epoch {epoch + 1}",
+                    f"the student's loss is {float(value.detach())} in epoch {epoch + 1}",
                     remedy="lower the learning rate",
                 )
             value.backward()  # type: ignore[no-untyped-call]
