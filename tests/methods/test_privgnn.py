@@ -11,7 +11,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import tacit
-from tacit.errors import GraphError, PlanError
+from tacit.errors import GraphError, PlanError, ReleaseError
 from tacit.graph import PublicFacts
 from tacit.learn.graph_networks import GraphNetwork
 from tacit.learn.student import embed
@@ -20,6 +20,7 @@ from tacit.methods import privgnn_answers as answers
 from tacit.methods.privgnn_settings import choose, published_epsilon
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.noise import NoiseSource
+from tacit.release import load_bundle, release
 from tacit.study.attempt import KEPT_FILE, fit_into
 
 QUICK = {"queries": 8, "epochs": 3, "student_epochs": 5, "hidden": 6, "width": 5, "neighbours": 12}
@@ -304,11 +305,11 @@ def test_an_interrupted_run_resumes_with_the_noise_it_drew(ledger, tmp_path, mon
     assert ("teachers", len(before[1]), 8) in seen
     assert not (folder / KEPT_FILE).exists()
     whole = answers.ask_teachers(
-        GRAPH, GRAPH.public, again.fitted.outcome.released["queries"], before[0],
+        GRAPH, GRAPH.public, again.fitted.outcome.released["queries"][:, 0], before[0],
         again.fitted.plan.settings, 3, answers.Store(None), lambda *told: None, np.empty((0, 3)),
     )  # fmt: skip
     labels = answers.noisy_labels(whole, before[0].noise, again.fitted.plan.settings, 3)
-    assert labels.tolist() == again.fitted.outcome.released["labels"].tolist()
+    assert labels.tolist() == again.fitted.outcome.released["labels"][:, 0].tolist()
 
 
 class Plain(nn.Module):
@@ -349,3 +350,17 @@ def test_two_processes_answer_as_one():
         )  # fmt: skip
 
     np.testing.assert_allclose(ask(1), ask(2), atol=1e-5)
+
+
+@pytest.mark.parametrize("chosen", [{"teacher": "votes"}, {"teacher": "gnn", "student": "sage"}])
+def test_a_bundle_answers_for_any_public_graph(chosen, ledger, tmp_path):
+    made = model(overrides=chosen).fit(GRAPH, ledger=ledger)
+    bundle = load_bundle(release(made, tmp_path / "bundle"))
+    assert np.array_equal(bundle.predict(), made.predict())
+    np.testing.assert_allclose(
+        bundle.predict_graph_proba(GRAPH.public), made.predict_proba(), atol=1e-6
+    )
+    assert "released/queries" in bundle.info.arrays
+    paper = model(accounting="paper", epsilon=math.inf, overrides={"lam": 0.5})
+    with pytest.raises(ReleaseError, match="paper"):
+        release(paper.fit(GRAPH, ledger=ledger), tmp_path / "never")

@@ -70,7 +70,7 @@ class PrivGnnRun:
             if settings.asks_networks:
                 self.store.save(*stored)
         draws, done = stored
-        found: dict[str, np.ndarray] = {"queries": queries}
+        found: dict[str, np.ndarray] = {"queries": queries[:, None]}
         if settings.teacher == "votes":
             counts = answers.votes(
                 graph, public, queries, draws.coins, self._space(public, queries)
@@ -83,7 +83,7 @@ class PrivGnnRun:
         if settings.noise == "gaussian":
             return {**found, "votes": answers.noisy_values(np.exp(told), draws.noise)}
         labels = answers.noisy_labels(told, draws.noise, settings, classes)
-        return {**found, "labels": labels.astype(np.int64)}
+        return {**found, "labels": labels.astype(np.int64)[:, None]}
 
     def _ask_networks(
         self,
@@ -169,11 +169,11 @@ class PrivGnnRun:
     def _loss(self, public: Graph, released: dict[str, np.ndarray]) -> student.Losses:
         """What the answers say, by the likelihood of the noise that was added to them."""
         settings, classes = self.settings, self.plan.facts.classes
-        queries = released["queries"]
+        queries = released["queries"][:, 0]
         if "labels" in released:
             sure = settings.preset == "paper" or settings.posterior != "softmax" or not settings.lam
             kept, other = (1.0, 0.0) if sure else NoisyMax(classes, settings.lam).probabilities()
-            return student.labels_loss(queries, released["labels"], kept, other)
+            return student.labels_loss(queries, released["labels"][:, 0], kept, other)
         sigma, counts = settings.sigma, released["votes"]
         if settings.teacher == "votes":
             space = self._space(public, queries)

@@ -4,7 +4,8 @@ The charge comes before the noise, so an interrupted run has paid. It may resume
 name without paying twice only because *nothing noisy was shown*: the noise drawn when it resumes is
 the only noise that anyone ever sees. A method that trains for long draws its noise at the start and
 keeps it in the run folder (``answers.npz``); when it resumes it reads that noise and draws none.
-Where noisy results did reach the disk, resuming is refused: a second draw would be a second release.
+Where noisy results did reach the disk, resuming is refused: a second draw would be a second
+release.
 """
 
 from __future__ import annotations
