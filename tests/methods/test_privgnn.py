@@ -243,6 +243,26 @@ def test_an_unsampled_node_changes_no_teacher():
     assert np.abs(ask(GRAPH, coins)[0] - full[0]).max() > 1e-4, "the check has no power"
 
 
+def test_who_is_in_another_sample_does_not_move_a_bit():
+    settings = choose("tacit", "sound", {**QUICK, "dropout": 0.5})
+    queries = answers.choose_queries(GRAPH.public, settings, 0)
+    coins = np.random.default_rng(0).random((len(queries), 90)) < 0.4
+    gone, rest = 11, np.delete(np.arange(90), 11)
+    coins[:, gone] = False
+    coins[0] = False
+    coins[0, gone] = True  # the only one in the first sample, which is empty without it
+
+    def ask(graph, mask):
+        return answers.ask_teachers(
+            graph, GRAPH.public, queries, answers.Draws(mask, np.zeros((8, 3))), settings, 0,
+            answers.Store(None), lambda *told: None, np.empty((0, 3)),
+        )  # fmt: skip
+
+    full, less = ask(GRAPH, coins), ask(tacit.graph.subgraph(GRAPH, rest), coins[:, rest])
+    assert np.array_equal(full[1:], less[1:])
+    assert not np.array_equal(full[0], less[0])
+
+
 def test_only_the_argmax_of_floored_posteriors_leaves():
     settings = choose("tacit", "sound", {**QUICK, "lam": 1.0})
     told = np.log(np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]))

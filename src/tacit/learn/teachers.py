@@ -85,6 +85,7 @@ def log_posteriors(
     config: TeacherConfig,
     *,
     seeds: Sequence[int],
+    room: int = 0,
     device: str = "cpu",
     on_batch: Callable[[int, np.ndarray], None] | None = None,
 ) -> np.ndarray:
@@ -99,6 +100,8 @@ def log_posteriors(
         queries: Node numbers in ``public``; each is answered from its own neighbourhood there.
         config: Settings.
         seeds: Of each teacher.
+        room: Rows kept for every sample, at least. With as many as any sample has, one teacher's
+            arithmetic is the same whoever is in another's sample.
         device: Where to compute.
         on_batch: Told how many are done, and the newest rows.
 
@@ -106,19 +109,19 @@ def log_posteriors(
         One row per query; an empty sample answers the uniform distribution.
     """
     found = np.full((len(queries), classes), -np.log(classes))
-    order = [i for i, sample in enumerate(samples) if len(sample)]
     probe = _Probe(public)
-    for start in range(0, len(order), config.batch):
-        chosen = order[start : start + config.batch]
+    for start in range(0, len(queries), config.batch):
+        chosen = range(start, min(start + config.batch, len(queries)))
         stack = _Stack(
             private, labels, classes, [samples[i] for i in chosen],
-            [seeds[i] for i in chosen], config, torch.device(device),
+            [seeds[i] for i in chosen], config, torch.device(device), room,
         )  # fmt: skip
         stack.train()
         for row, i in enumerate(chosen):
-            found[i] = stack.answer(row, *probe.rows(int(queries[i])))
+            if len(samples[i]):
+                found[i] = stack.answer(row, *probe.rows(int(queries[i])))
         if on_batch is not None:
-            on_batch(start + len(chosen), found[chosen])
+            on_batch(start + len(chosen), found[start : start + len(chosen)])
     return found
 
 
@@ -178,6 +181,7 @@ class _Stack:
         seeds: Sequence[int],
         config: TeacherConfig,
         device: torch.device,
+        room: int = 0,
     ) -> None:
         self.config, self.device, self.classes = config, device, classes
         wanted = config.precision
@@ -187,7 +191,7 @@ class _Stack:
         self.half = torch.bfloat16 if wanted == "bfloat16" else torch.float32
         self.sizes = [len(sample) for sample in samples]
         # Products of whole tiles are half again as fast; what is added is zero and stays zero.
-        b, n = len(samples), -(-max(self.sizes) // _TILE) * _TILE
+        b, n = len(samples), -(-max(room, 1, *self.sizes) // _TILE) * _TILE
         width = private.features.shape[1]
         d = -(-width // _TILE) * _TILE
         self.shape, self.width = (b, n, d), width
@@ -200,7 +204,7 @@ class _Stack:
             valid[row, : len(sample)] = 1
         self.inputs, self.turned = inputs, inputs.transpose(1, 2).contiguous()
         self.valid = valid
-        self.count = valid.sum(dim=1, keepdim=True)
+        self.count = valid.sum(dim=1, keepdim=True).clamp_min(1)
         self.target = torch.nn.functional.one_hot(truth, classes).to(valid) * valid
         self.mean, self.back = _means(private, samples, n, device)
         self.streams = [np.random.default_rng(seed) for seed in seeds]

@@ -7,6 +7,7 @@ was seen and an answer drawn anew would be two releases under one charge.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -150,7 +151,11 @@ def votes(
     node counts reads that node's own features, its label and its coin.
     """
     mine = np.flatnonzero(graph.train)
-    near = space.kernel(space.embedding(graph.features[mine])) & coins
+    # One node after another: in one product, who is there could move the rounding of others.
+    near = np.empty((len(queries), len(mine)), bool)
+    for place, node in enumerate(mine):
+        near[:, place] = space.kernel(space.embedding(graph.features[node : node + 1]))[:, 0]
+    near &= coins
     classes = np.eye(graph.classes, dtype=np.float32)[graph.labels[mine]]
     return (near.astype(np.float32) @ classes).astype(np.int64)
 
@@ -200,13 +205,13 @@ def nearest(
 
     if settings.distance == "cosine":
         asked, points = unit(asked), unit(points)
-    targets = torch.from_numpy(np.asarray(points, np.float64))
-    norms = (targets**2).sum(dim=1)
     for features, mask in zip(asked, coins, strict=True):
         members = np.flatnonzero(mask)
         if len(members) > settings.neighbours:
+            # Of the sample alone: who was not sampled may not even move a rounding.
+            targets = torch.from_numpy(np.asarray(points[members], np.float64))
             row = torch.from_numpy(np.asarray(features, np.float64))
-            gaps = (norms - 2 * (targets @ row))[torch.from_numpy(members)]
+            gaps = (targets**2).sum(dim=1) - 2 * (targets @ row)
             closest = torch.topk(gaps, settings.neighbours, largest=False).indices.numpy()
             members = np.sort(members[closest])
         yield members
@@ -237,6 +242,7 @@ def ask_teachers(
     else:
         samples = list(nearest(public.features[queries], mine.features, draws.coins, settings))
     config = teacher_config(settings)
+    room = _room(settings, mine.nodes)
     seeds = [int(x) for x in np.random.SeedSequence([seed, 2]).generate_state(len(queries))]
     step = _CHUNK * settings.processes
     progress("teachers", len(done), len(queries))
@@ -248,7 +254,7 @@ def ask_teachers(
             )
             jobs = [
                 (attributed(mine), mine.labels, graph.classes, [samples[i] for i in part],
-                 attributed(public), queries[part], config, [seeds[i] for i in part])
+                 attributed(public), queries[part], config, [seeds[i] for i in part], room)
                 for part in parts if len(part)
             ]  # fmt: skip
             if pool is None:
@@ -259,6 +265,16 @@ def ask_teachers(
             store.save(draws, done)
             progress("teachers", len(done), len(queries))
     return done
+
+
+def _room(settings: PrivGnnSettings, nodes: int) -> int:
+    """Rows kept for a sample: by public numbers, so that shapes do not tell who is in it.
+
+    A sample of more than eight standard deviations above its mean is rarer than 1e-14.
+    """
+    mean, rate = nodes * settings.gamma, settings.gamma
+    most = min(nodes, math.ceil(mean + 8 * math.sqrt(mean * (1 - rate)) + 8))
+    return most if settings.teacher == "all" else min(settings.neighbours, most)
 
 
 def teacher_config(settings: PrivGnnSettings) -> TeacherConfig:
@@ -285,19 +301,29 @@ def _pool(processes: int) -> Iterator[ProcessPoolExecutor | None]:
 
 
 _Job = tuple[
-    Attributed, np.ndarray, int, list[np.ndarray], Attributed, np.ndarray, TeacherConfig, list[int]
-]
+    Attributed, np.ndarray, int, list[np.ndarray], Attributed, np.ndarray, TeacherConfig,
+    list[int], int,
+]  # fmt: skip
 
 
 def _train(job: _Job, start: int, total: int, progress: Progress | None) -> np.ndarray:
-    private, labels, classes, samples, public, queries, config, seeds = job
+    private, labels, classes, samples, public, queries, config, seeds, room = job
 
     def told(done: int, rows: np.ndarray) -> None:
         if progress is not None:
             progress("teachers", start + done, total)
 
     return log_posteriors(
-        private, labels, classes, samples, public, queries, config, seeds=seeds, on_batch=told
+        private,
+        labels,
+        classes,
+        samples,
+        public,
+        queries,
+        config,
+        seeds=seeds,
+        room=room,
+        on_batch=told,
     )
 
 
