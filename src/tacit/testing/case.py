@@ -64,6 +64,7 @@ class Case:
         witnesses: Pairs that reach the claimed sensitivity of that stage, where it is tight.
         sizes: How many numbers of noise each round of a stage draws, by stage.
         twin: The posteriors of an independent program without privacy, by seed.
+        coins: How many coins of each rate, beside those of sampling, a fitted method flipped.
         reload: Saves to a folder and loads again; the run folder of Tacit by default.
         relations: Units (of other relations too) that calibration is tried under.
     """
@@ -78,6 +79,7 @@ class Case:
     witnesses: tuple[Witness, ...] = ()
     sizes: Callable[[Method], dict[str, int]] | None = None
     twin: Callable[[Graph, int], np.ndarray] | None = None
+    coins: Callable[[Method], dict[float, int]] | None = None
     reload: Callable[[Method, Path], Method] | None = None
     relations: tuple[Unit, ...] = ()
 

@@ -91,14 +91,15 @@ def check_charge_comes_before_noise(case: Case) -> None:
         source = RecordingSource(paid=lambda: bool(ledger.entries()))
         with_source(method, source).fit(case.graph, ledger=ledger)
         _require(source.unpaid == 0, f"{source.unpaid} draws came before the charge")
-        _require(bool(source.noise or source.counts), "no noise was drawn from the source")
+        drawn = source.noise or source.counts or source.coins
+        _require(bool(drawn), "no noise was drawn from the source")
         refusing = RefusingLedger(ledger.path)
         source = RecordingSource()
         method = with_source(case.method(), source)
         try:
             method.fit(case.graph, ledger=refusing)
         except BudgetError:
-            drawn = len(source.noise) + len(source.counts) + len(source.coins)
+            drawn = [*source.noise, *source.counts, *source.coins]
             _require(not drawn, "noise was drawn although the ledger refused")
             _require(method._fitted is None, "a refused fit left a result")
             return
@@ -116,24 +117,18 @@ def check_every_draw_comes_out_of_the_plan(case: Case) -> None:
     for mechanism, draws in (("gaussian", source.noise), ("geometric", source.counts)):
         noisy = [s for s in plan.stages if s.noise_multiplier > 0 and s.mechanism == mechanism]
         _check_draws(noisy, draws, sizes)
-    _check_batches(plan, source)
+    _check_batches(plan, source, case.coins(method) if case.coins else {})
 
 
 def _check_draws(noisy: list[Stage], draws: list[tuple[float, int]], sizes: dict[str, int]) -> None:
     """Each draw has a stage's scale, and each stage as many numbers as its rounds answer."""
-    # Grids are powers of two, so a draw shows its stage by the scale's mantissa. Counts have no
-    # grid: their noise has the stage's very scale.
-    mantissa = all(stage.mechanism == "gaussian" for stage in noisy)
-
-    def key_of(scale: float) -> float:
-        return math.frexp(scale)[0] if mantissa else scale
-
+    # Grids are powers of two, so a draw shows its stage by the scale's mantissa.
     drawn: dict[float, int] = {}
     for scale, count in draws:
-        key = _match(key_of(scale), [key_of(stage.noise_std) for stage in noisy])
+        key = _match(math.frexp(scale)[0], [math.frexp(s.noise_std)[0] for s in noisy])
         drawn[key] = drawn.get(key, 0) + count
-    for key in {key_of(stage.noise_std) for stage in noisy}:
-        alike = [s for s in noisy if math.isclose(key_of(s.noise_std), key, rel_tol=1e-9)]
+    for key in {math.frexp(stage.noise_std)[0] for stage in noisy}:
+        alike = [s for s in noisy if math.isclose(math.frexp(s.noise_std)[0], key, rel_tol=1e-9)]
         got = drawn.get(_match(key, list(drawn) or [0.0]), 0)
         _require(
             got >= sum(stage.rounds for stage in alike),
@@ -144,11 +139,15 @@ def _check_draws(noisy: list[Stage], draws: list[tuple[float, int]], sizes: dict
             _require(got == due, f"{alike[0].name} drew {got} numbers of noise, the plan has {due}")
 
 
-def _check_batches(plan: Plan, source: RecordingSource) -> None:
+def _check_batches(plan: Plan, source: RecordingSource, others: dict[float, int]) -> None:
     """One coin per training record and step, at the plan's rate; fair coins are dropout masks."""
     rates = {stage.sampling_rate for stage in plan.stages}
     for rate, _ in source.coins:
-        _require(rate in rates or rate == 0.5, f"sampled at rate {rate}, which no stage has")
+        known = rate in rates or rate in others or rate == 0.5
+        _require(known, f"sampled at rate {rate}, which no stage has")
+    for rate, due in others.items():
+        got = sum(count for r, count in source.coins if r == rate)
+        _require(got == due, f"{got} coins of rate {rate}, the case has {due}")
     for rate in rates - {0.5, 1.0}:
         got = sum(count for r, count in source.coins if r == rate)
         steps = sum(stage.rounds for stage in plan.stages if stage.sampling_rate == rate)
@@ -219,7 +218,7 @@ def check_infinite_epsilon_is_the_plain_twin(case: Case) -> None:
         stamp = method.statement.stamp
         if method.fitted.plan.stages:
             _require(stamp.startswith("no privacy"), "an infinite epsilon is not stamped")
-        drawn = source.noise + source.counts
+        drawn = source.noise or source.counts or source.coins
         _require(not drawn, "noise was drawn at an infinite epsilon")
         answers += [method.predict_proba(), again.predict_proba()]
     for other in answers[1:]:
