@@ -243,6 +243,7 @@ class Method(ABC):
         graph = graph if isinstance(graph, Graph) else load(graph)
         known, width = fitted.plan.facts, graph.features.shape[1]
         # Not graph.facts(): a graph to predict on needs no training nodes.
+        # What was learnt for a public graph reads the links of any other both ways.
         kind = known.directed if self.learns_for_public else graph.directed
         if (width, kind) != (known.features, known.directed):
             raise PlanError(

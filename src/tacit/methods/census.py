@@ -85,6 +85,15 @@ def cell_count(facts: PublicFacts, epsilon: float, partitions: int = 1) -> int:
     return max(1, min(max(most, 2 * facts.classes), facts.public_nodes))
 
 
+def partition_count(epsilon: float) -> int:
+    """How many partitions: one for each unit of epsilon, from one to four.
+
+    Each costs its share of the budget. Where cells are as many as public nodes allow, other cells
+    say more than less noise does; below an epsilon of 1.5 the noise decides.
+    """
+    return max(1, round(min(epsilon, 4.0)))
+
+
 class Census(Method):
     """One noisy table of counts by public cell and class, and a student on the public graph.
 
@@ -145,13 +154,13 @@ class Census(Method):
         check_budget(self.epsilon, self.delta)
         moved, theorem = _moved(self.unit)
         settings = self._settings(facts)
-        rounds = settings.partitions
-        scale = 0.0 if math.isinf(self.epsilon) else rounds / self.epsilon
+        # All partitions are one release: a node moves each of its tables.
+        scale = 0.0 if math.isinf(self.epsilon) else 1 / self.epsilon
         stage = Stage(
             "counts",
-            rounds,
+            1,
             scale,
-            scale * moved,
+            scale * moved * settings.partitions,
             theorem=f"{theorem}, proofs/census.md",
             mechanism="geometric",
         )
@@ -171,6 +180,7 @@ class Census(Method):
 
     def _settings(self, facts: PublicFacts) -> CensusSettings:
         values = {field.name: getattr(_DEFAULT, field.name) for field in fields(CensusSettings)}
+        values["partitions"] = partition_count(self.epsilon)
         values |= self.overrides
         if not 1 <= values["partitions"] <= 100:
             raise PlanError(

@@ -28,7 +28,7 @@ def with_roles(
     Raises:
         PlanError: A cut was asked for although a public graph was given.
     """
-    from tacit.graph import cut, split
+    from tacit.graph import cut
 
     sizes = recipe.cut
     if sizes is not None:
@@ -39,6 +39,13 @@ def with_roles(
                 remedy="leave out --public, or private_nodes, public_train and public_test",
             )
         return cut(graph, sizes, seed)
+    return with_split(graph, ratios, seed)
+
+
+def with_split(graph: Graph, ratios: tuple[float, float, float] | None, seed: int) -> Graph:
+    """The graph with the split asked for, its own if it brings one, else 75/10/15."""
+    from tacit.graph import split
+
     if ratios is None and graph.train.any():
         return graph
     return split(graph, ratios or SPLIT, seed)
