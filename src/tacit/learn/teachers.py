@@ -33,7 +33,6 @@ from tacit.errors import TrainingError
 Precision = Literal["auto", "float32", "bfloat16"]
 _TILE = 32
 _BN_EPS, _BN_MOMENTUM = 1e-5, 0.1
-_BETAS, _ADAM_EPS = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True)
@@ -239,12 +238,14 @@ class _Stack:
             self.p["b2"][row] = torch.from_numpy(drawn / np.sqrt(np.float32(self.config.hidden)))
 
     def train(self) -> None:
-        """All epochs of Adam."""
-        first, second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
+        """All epochs of Adam (Kingma and Ba 2015), on all teachers at once."""
+        weights = torch.nn.Parameter(self.flat)
+        weights.grad = self.grad
+        optimiser = torch.optim.Adam([weights], lr=self.config.learning_rate, fused=True)
         with torch.no_grad():
-            for step in range(1, self.config.epochs + 1):
+            for _ in range(self.config.epochs):
                 self.gradients()
-                _adam(self.flat, self.grad, first, second, step, self.config.learning_rate)
+                optimiser.step()
         if not bool(torch.isfinite(self.flat).all()):
             raise TrainingError(
                 "a teacher's weights are no longer numbers", remedy="lower the learning rate"
@@ -253,51 +254,50 @@ class _Stack:
     def gradients(self) -> None:
         """Gradient of the mean cross entropy of each teacher, written into ``grad``."""
         h, c, p, g = self.config.hidden, self.classes, self.p, self.g
-        wide = torch.bmm(self.inputs, p["w1"].to(self.half)).float()
-        hidden = self._mix(wide, h)
+        hidden = self._mix(torch.bmm(self.inputs, p["w1"].to(self.half)), h)
         mean = (hidden * self.valid).sum(dim=1, keepdim=True) / self.count
-        centred = (hidden - mean) * self.valid
+        centred = hidden.sub_(mean).mul_(self.valid)
         variance = (centred * centred).sum(dim=1, keepdim=True) / self.count
         self._track(mean, variance)
         rate = torch.rsqrt(variance + _BN_EPS)
         unit = centred.mul_(rate)
         normed = torch.addcmul(p["shift"], unit, p["scale"])
-        kept = self._mask() * (normed > 0)
+        kept = self._mask().mul_(normed > 0).mul_(self.valid)
         active = normed.mul_(kept)
         scores = self._mix(torch.bmm(active, p["w2"]), c).add_(p["b2"])
         wrong = torch.exp(scores.sub_(scores.amax(dim=2, keepdim=True)))
         wrong.mul_(self.valid / wrong.sum(dim=2, keepdim=True)).sub_(self.target).div_(self.count)
-        g["b2"].copy_(wrong.sum(dim=1, keepdim=True))
-        spread = self._unmix(wrong)
+        torch.sum(wrong, dim=1, keepdim=True, out=g["b2"])
+        spread = self._unmix(wrong, torch.float32)
         g["w2"].copy_(torch.bmm(active.transpose(1, 2), spread))
         below = torch.bmm(spread, p["w2"].transpose(1, 2)).mul_(kept)
-        below.mul_(self.valid)
-        lifted = below * unit
-        g["scale"].copy_(lifted.sum(dim=1, keepdim=True))
+        g["scale"].copy_((below * unit).sum(dim=1, keepdim=True))
         g["shift"].copy_(below.sum(dim=1, keepdim=True))
         # Batch norm: take out the mean and the part along the normalised values.
-        below.sub_(g["shift"] / self.count).sub_(unit * (g["scale"] / self.count))
+        below.sub_(g["shift"] / self.count).sub_(unit.mul_(g["scale"] / self.count))
         below.mul_(p["scale"] * rate).mul_(self.valid)
-        wide = self._unmix(below).to(self.half)
-        g["w1"].copy_(torch.bmm(self.turned, wide))
+        g["w1"].copy_(torch.bmm(self.turned, self._unmix(below, self.half)))
 
     def _mix(self, wide: Tensor, width: int) -> Tensor:
         """Own part plus the mean of the neighbours' parts."""
-        near = wide[:, :, width:].reshape(-1, width)
-        return wide[:, :, :width] + (self.mean @ near).view(*wide.shape[:2], width)
+        near = wide[:, :, width:].float().reshape(-1, width)
+        mixed = (self.mean @ near).view(*wide.shape[:2], width)
+        return mixed.add_(wide[:, :, :width])
 
-    def _unmix(self, gradient: Tensor) -> Tensor:
+    def _unmix(self, gradient: Tensor, kind: torch.dtype) -> Tensor:
         """The adjoint of :meth:`_mix`."""
         b, n, width = gradient.shape
-        near = (self.back @ gradient.reshape(-1, width)).view(b, n, width)
-        return torch.cat([gradient, near], dim=2)
+        both = torch.empty((b, n, 2 * width), dtype=kind, device=self.device)
+        both[:, :, :width] = gradient
+        both[:, :, width:] = (self.back @ gradient.view(-1, width)).view(b, n, width)
+        return both
 
     def _mask(self) -> Tensor:
         """Dropout: zero, or one over the probability of staying."""
         b, n, _ = self.shape
         h, dropped = self.config.hidden, round(self.config.dropout * 256)
         if not dropped:
-            return torch.ones((1, 1, 1), device=self.device)
+            return torch.ones((b, n, h), device=self.device)
         coins = np.zeros((b, n, h), np.uint8)
         for row, (stream, size) in enumerate(zip(self.streams, self.sizes, strict=True)):
             coins[row, :size] = np.frombuffer(stream.bytes(size * h), np.uint8).reshape(size, h)
@@ -357,13 +357,3 @@ def _sparse(matrix: Any, device: torch.device) -> Tensor:
         warnings.filterwarnings("ignore", message=".*[Ss]parse")
         made = torch.sparse_csr_tensor(crow, col, values, matrix.shape, check_invariants=False)
     return made.to(device)
-
-
-def _adam(
-    weights: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int, rate: float
-) -> None:
-    """One step of Adam (Kingma and Ba 2015) on all teachers at once."""
-    first.lerp_(gradient, 1 - _BETAS[0])
-    second.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-    root = second.sqrt().div_((1 - _BETAS[1] ** step) ** 0.5).add_(_ADAM_EPS)
-    weights.addcdiv_(first, root, value=-rate / (1 - _BETAS[0] ** step))
