@@ -255,27 +255,30 @@ class _Stack:
         """Gradient of the mean cross entropy of each teacher, written into ``grad``."""
         h, c, p, g = self.config.hidden, self.classes, self.p, self.g
         hidden = self._mix(torch.bmm(self.inputs, p["w1"].to(self.half)), h)
-        mean = (hidden * self.valid).sum(dim=1, keepdim=True) / self.count
+        # Rows that only fill up are zero here, and nothing below passes a gradient through them.
+        mean = hidden.sum(dim=1, keepdim=True) / self.count
         centred = hidden.sub_(mean).mul_(self.valid)
         variance = (centred * centred).sum(dim=1, keepdim=True) / self.count
         self._track(mean, variance)
         rate = torch.rsqrt(variance + _BN_EPS)
         unit = centred.mul_(rate)
         normed = torch.addcmul(p["shift"], unit, p["scale"])
-        kept = self._mask().mul_(normed > 0).mul_(self.valid)
-        active = normed.mul_(kept)
+        staying = 1 - round(self.config.dropout * 256) / 256
+        active = self._dropped(torch.relu_(normed)).div_(staying)
         scores = self._mix(torch.bmm(active, p["w2"]), c).add_(p["b2"])
         wrong = torch.exp(scores.sub_(scores.amax(dim=2, keepdim=True)))
         wrong.mul_(self.valid / wrong.sum(dim=2, keepdim=True)).sub_(self.target).div_(self.count)
         torch.sum(wrong, dim=1, keepdim=True, out=g["b2"])
         spread = self._unmix(wrong, torch.float32)
         g["w2"].copy_(torch.bmm(active.transpose(1, 2), spread))
-        below = torch.bmm(spread, p["w2"].transpose(1, 2)).mul_(kept)
+        below = torch.bmm(spread, p["w2"].transpose(1, 2))
+        # Zero where dropout or ReLU made it zero on the way up.
+        below = torch.ops.aten.threshold_backward(below, active, 0).div_(staying)
         g["scale"].copy_((below * unit).sum(dim=1, keepdim=True))
         g["shift"].copy_(below.sum(dim=1, keepdim=True))
         # Batch norm: take out the mean and the part along the normalised values.
         below.sub_(g["shift"] / self.count).sub_(unit.mul_(g["scale"] / self.count))
-        below.mul_(p["scale"] * rate).mul_(self.valid)
+        below.mul_(p["scale"] * rate)
         g["w1"].copy_(torch.bmm(self.turned, self._unmix(below, self.half)))
 
     def _mix(self, wide: Tensor, width: int) -> Tensor:
@@ -292,18 +295,16 @@ class _Stack:
         both[:, :, width:] = (self.back @ gradient.view(-1, width)).view(b, n, width)
         return both
 
-    def _mask(self) -> Tensor:
-        """Dropout: zero, or one over the probability of staying."""
+    def _dropped(self, active: Tensor) -> Tensor:
+        """Dropout in place, before what stays is scaled up; every teacher has coins of its own."""
         b, n, _ = self.shape
         h, dropped = self.config.hidden, round(self.config.dropout * 256)
         if not dropped:
-            return torch.ones((b, n, h), device=self.device)
+            return active
         coins = np.zeros((b, n, h), np.uint8)
         for row, (stream, size) in enumerate(zip(self.streams, self.sizes, strict=True)):
             coins[row, :size] = np.frombuffer(stream.bytes(size * h), np.uint8).reshape(size, h)
-        return (
-            (torch.from_numpy(coins).to(self.device) >= dropped).float().mul_(256 / (256 - dropped))
-        )
+        return active.mul_((torch.from_numpy(coins).to(self.device) >= dropped).float())
 
     def _track(self, mean: Tensor, variance: Tensor) -> None:
         """Running moments, as batch norm keeps them for later: the variance without bias."""
