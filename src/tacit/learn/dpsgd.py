@@ -299,7 +299,8 @@ def _draws(
         return list(zip(members, noise.view(count, size), seeds, strict=True))
 
     # The first block cannot be drawn beside a step, so blocks start small and double.
-    sizes, left = [], config.steps
+    sizes: list[int] = []
+    left = config.steps
     while left:
         sizes.append(min(left, block, 2 ** len(sizes)))
         left -= sizes[-1]
