@@ -21,6 +21,11 @@ def reads_sums(plan: Plan) -> bool:
     return bool(getattr(plan.settings, "hops", 0))
 
 
+def answers_on_links(plan: Plan) -> bool:
+    """Whether predictions read a perturbed graph, which then is in the bundle."""
+    return bool(getattr(plan.settings, "backbone", ""))
+
+
 def card(
     plan: Plan,
     statement: Statement,
@@ -94,7 +99,7 @@ def left_out(plan: Plan, *, public_posteriors: bool) -> tuple[str, ...]:
     """What a run leaves behind that the bundle does not hold, in sentences."""
     items = [
         "Accuracies, losses and training curves: they read the private graph.",
-        "Features, labels, links, node identifiers and embeddings without noise.",
+        "Features, labels, true links, node identifiers and embeddings without noise.",
         "The fingerprint of the data, the name and notes of the run, seeds, and how long it took.",
     ]
     if rows_are_own(plan) and reads_sums(plan):
@@ -112,6 +117,8 @@ def _what(plan: Plan, classes: Sequence[str] | None, posteriors: bool) -> tuple[
     holds = ["its weights"]
     if reads_sums(plan) and not rows_are_own(plan):
         holds.append("the sums over neighbours, released with noise")
+    if answers_on_links(plan):
+        holds.append("the perturbed links it was trained on")
     if posteriors:
         holds.append("its predictions")
     named = " (their names are in manifest.json)" if classes else ""
@@ -155,7 +162,12 @@ def _use(plan: Plan, posteriors: bool) -> tuple[str, ...]:
     items = ["`bundle = tacit.release.load_bundle(path)` checks and opens it, without the graph."]
     if posteriors:
         items.append("`bundle.predict()` gives the class of every node, by its number 0, 1, 2, ...")
-    if not reads_sums(plan):
+    if answers_on_links(plan):
+        items.append(
+            "`bundle.predict(features)` with one row for every node gives their classes on the "
+            "perturbed links; with another number of rows, those of newcomers without links."
+        )
+    elif not reads_sums(plan):
         items.append("`bundle.predict(features)` gives the class of any feature rows.")
     elif isinstance(plan.unit, Edge):
         items.append(
