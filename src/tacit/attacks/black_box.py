@@ -8,6 +8,7 @@ perturbed once, or, without privacy, over the links themselves.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -100,7 +101,9 @@ class RowBox:
         return np.diag(np.linalg.norm(moved, axis=1))
 
 
-def of_model(model: Method, graph: Graph, *, ledger: Ledger | None = None) -> NetworkBox | RowBox:
+def of_model(
+    model: Method, graph: Graph, *, ledger: Ledger | None = None, run: str | None = None
+) -> NetworkBox | RowBox:
     """A fitted model as the service its owner would run on a graph.
 
     On the graph it was trained on it answers from what was released then: free. On a new graph it
@@ -110,6 +113,8 @@ def of_model(model: Method, graph: Graph, *, ledger: Ledger | None = None) -> Ne
         model: A fitted method.
         graph: What it answers about.
         ledger: Where to charge a new graph.
+        run: A name under which a call whose answers nobody saw may be repeated without a second
+            charge.
 
     Raises:
         AttackError: The method cannot answer about a new graph from one draw of noise.
@@ -121,9 +126,10 @@ def of_model(model: Method, graph: Graph, *, ledger: Ledger | None = None) -> Ne
     fitted = model.fitted
     known = fingerprint(graph) == fitted.data
     if isinstance(model, PerturbedGraph):
-        service = (
-            model.serve(features=graph.features) if known else model.serve(graph, ledger=ledger)
-        )
+        if known:
+            service = model.serve(features=graph.features)
+        else:
+            service = model.serve(graph, ledger=ledger, run=run)
         return NetworkBox.of(service.module, service.links, service.scale)
     if known or not model.inference_stages(fitted.plan):
         released = fitted.outcome.released if known else {}
@@ -138,13 +144,11 @@ def of_model(model: Method, graph: Graph, *, ledger: Ledger | None = None) -> Ne
             why="every answer would draw its noise again, and be charged again",
             remedy="attack it on the graph it was trained on",
         )
-    return _gap_on(model, graph, ledger)
+    return _gap_on(model, graph, ledger, run or uuid.uuid4().hex[:16])
 
 
-def _gap_on(model: GAP, graph: Graph, ledger: Ledger | None) -> RowBox:
+def _gap_on(model: GAP, graph: Graph, ledger: Ledger | None, run: str) -> RowBox:
     """GAP on a new graph: noisy sums are drawn and charged once, and every answer reads them."""
-    import uuid
-
     from tacit.graph import fingerprint
     from tacit.methods.gap_network import GapNetwork
     from tacit.privacy.plan import composed
@@ -161,7 +165,7 @@ def _gap_on(model: GAP, graph: Graph, ledger: Ledger | None) -> RowBox:
     model._check_graph(graph, plan)
     names = model.inference_stages(plan)
     event = composed(tuple(stage for stage in plan.charged if stage.name in names))
-    model._charge(plan, event, fingerprint(graph), uuid.uuid4().hex[:16], ledger)
+    model._charge(plan, event, fingerprint(graph), run, ledger)
     source = model._source(plan)
     network = GapNetwork(plan, model.fitted.seed, source, lambda stage, done, total: None)
     network.load(model.fitted.outcome.weights)
