@@ -71,9 +71,7 @@ class NetworkBox:
         if layers is None:
             return None
         moved = np.zeros((len(nodes), len(nodes)))
-        changes = Propagation(layers, features / self.scale, nodes).changes(
-            nodes, rows / self.scale
-        )
+        changes = Propagation(layers, features, nodes, self.scale).changes(nodes, rows)
         for index, (places, change) in enumerate(changes):
             moved[index, places] = np.sqrt(np.einsum("ij,ij->i", change, change))
         return moved
