@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli import attacking, leaving, running, spending, studies
+from tacit.cli import attacking, auditing, leaving, running, spending, studies
 
 app = typer.Typer(
     name="tacit",
@@ -65,6 +65,7 @@ app.command("inspect", rich_help_panel=_OUT)(leaving.inspect)
 app.add_typer(ledger, name="ledger", rich_help_panel=_OUT)
 app.command("compare", rich_help_panel=_STUDY)(studies.compare)
 app.add_typer(attack, name="attack", rich_help_panel=_STUDY)
+app.command("audit", rich_help_panel=_STUDY)(auditing.audit)
 app.command("reproduce", rich_help_panel=_STUDY)(studies.reproduce)
 attack.command("linkteller")(attacking.linkteller)
 attack.command("link-stealing")(attacking.link_stealing)

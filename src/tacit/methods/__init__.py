@@ -33,6 +33,7 @@ CATALOGUE: dict[str, Entry] = {
     "lapgraph": Entry("perturb:LapGraph", "perturb_settings:PerturbSettings", "LapGraph"),
     "sage": Entry("sage:Sage", "perturb_settings:PerturbSettings", "GraphSAGE (no privacy)"),
     "sage-edge": Entry("sage_edge:SageEdge", "perturb_settings:PerturbSettings", "SAGE-edge"),
+    "sage-node": Entry("sage_node:SageNode", "sage_node:SageNodeSettings", "SAGE-node"),
 }
 """Every method by its name on the command line."""
 
