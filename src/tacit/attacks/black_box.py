@@ -21,7 +21,6 @@ from tacit.errors import AttackError
 if TYPE_CHECKING:
     from torch import nn
 
-    from tacit.attacks.remote import RemoteBox
     from tacit.graph import Graph
     from tacit.learn.graph_networks import Links
     from tacit.methods import Method
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
 
 Nodes = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Service = Callable[[Nodes, np.ndarray], np.ndarray]
+
+ALONE = ("gap", "mlp", "dpdgc")
+"""Methods whose answer for a node reads that node's own row and what was released: no other row."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class RowBox:
 
 def of_model(
     model: Method, graph: Graph, *, ledger: Ledger | None = None, run: str | None = None
-) -> NetworkBox | RowBox:
+) -> Service:
     """A fitted model as the service its owner would run on a graph.
 
     On the graph it was trained on it answers from what was released then: free. On a new graph it
@@ -131,11 +134,12 @@ def of_model(
         return NetworkBox.of(service.module, service.links, service.scale)
     if known or not model.inference_stages(fitted.plan):
         released = fitted.outcome.released if known else {}
-        return RowBox(
-            lambda rows: model._answer(
-                fitted, graph.with_(features=rows), released, outsiders=not known
-            )
-        )
+
+        def answer(rows: np.ndarray) -> np.ndarray:
+            records = graph.with_(features=rows)
+            return model._answer(fitted, records, released, outsiders=not known)
+
+        return _box(model, answer)
     if not isinstance(model, GAP):
         raise AttackError(
             f"{model.name} does not answer question after question about a new graph",
@@ -171,7 +175,14 @@ def _gap_on(model: GAP, graph: Graph, ledger: Ledger | None, run: str) -> RowBox
     return RowBox(lambda rows: network.posteriors(graph.with_(features=rows), sums))
 
 
-def of_bundle(bundle: Bundle, graph: Graph) -> NetworkBox | RowBox:
+def _box(model: Method, answer: Callable[[np.ndarray], np.ndarray]) -> Service:
+    """A box that may be traced, if no answer reads another node's row; else one to be asked."""
+    if model.name in ALONE:
+        return RowBox(answer)
+    return lambda nodes, features: answer(features)[nodes]
+
+
+def of_bundle(bundle: Bundle, graph: Graph) -> Service:
     """A released bundle in an enemy's hands, who knows the features: nothing is charged.
 
     Args:
@@ -184,12 +195,10 @@ def of_bundle(bundle: Bundle, graph: Graph) -> NetworkBox | RowBox:
     if isinstance(model, PerturbedGraph):
         service = model.restore(bundle._fitted).serve(features=graph.features)
         return NetworkBox.of(service.module, service.links, service.scale)
-    return RowBox(bundle.predict_proba)
+    return _box(model, bundle.predict_proba)
 
 
-def open_target(
-    target: str, graph: Graph, *, ledger: Ledger | None = None
-) -> NetworkBox | RowBox | RemoteBox:
+def open_target(target: str, graph: Graph, *, ledger: Ledger | None = None) -> Service:
     """The service that a text names: a run folder, a bundle, or an HTTP address."""
     from pathlib import Path
 

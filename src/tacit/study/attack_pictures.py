@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tacit.attacks.curves import Curve
     from tacit.study.attack_study import Attacked
 
+_MANY = (*COLOURS, "#000000", "#8C6D31", "#999999")
 _INK, _FAINT = "#333333", "#DDDDDD"
 _STYLES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 _NOTE = "private: read off the true links and members"
@@ -102,7 +103,7 @@ def draw_tradeoff(cells: Sequence[Attacked], path: Path) -> Path:
 
     graphs = list(dict.fromkeys(cell.data for cell in cells))
     labels = list(dict.fromkeys(cell.label for cell in cells))
-    figure = Figure(figsize=(1.2 + 4.8 * len(graphs), 7.6), layout="constrained")
+    figure = Figure(figsize=(2.2 + 4.8 * len(graphs), 8.2), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(2, len(graphs), squeeze=False, sharex=True, sharey="row")
     for column, data in enumerate(graphs):
@@ -115,20 +116,30 @@ def draw_tradeoff(cells: Sequence[Attacked], path: Path) -> Path:
                 points = sorted((e, 100 * m[place]) for (n, e), m in means.items() if n == label)
                 _victim(axes, points, label, style)
             _dress(axes, "privacy budget ε" if row else "", words if column == 0 else "")
+            low, high = axes.get_ylim()
+            spare = max(0.0, 5.0 - (high - low)) / 2  # fewer than five points are one level
+            axes.set_ylim(low - spare, high + spare)
         grid[0][column].set_title(data, fontsize=11.5, color=_INK, loc="left")
     handles, names = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=3, frameon=False, fontsize=9.5)
+    figure.legend(
+        handles,
+        names,
+        loc="outside upper center",
+        ncols=min(2 * len(graphs), 4),
+        frameon=False,
+        fontsize=9.5,
+    )
     figure.supxlabel(_NOTE, fontsize=8.5, color="#666666")
     return _written(figure, path)
 
 
 def _victim(axes: Axes, points: list[tuple[float, float]], label: str, style: int) -> None:
     """One victim: a line over its budgets, or a level where it has no privacy."""
-    colour = COLOURS[style % len(COLOURS)]
+    colour = _MANY[style % len(_MANY)]
     for x, y in points:
         if math.isinf(x):
             name = f"{label}, no privacy"
-            axes.axhline(y, color=colour, linestyle=_STYLES[1 + style // 6], label=name)
+            axes.axhline(y, color=colour, linestyle=_STYLES[1 + style % 3], label=name)
     finite = [(x, y) for x, y in points if math.isfinite(x)]
     if finite:
         marker = MARKERS[style % len(MARKERS)]

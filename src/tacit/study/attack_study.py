@@ -35,12 +35,21 @@ HEADS = ("victim", "ε", *_ATTACK, "accuracy", "macro F1")
 
 @dataclass(frozen=True)
 class Victim:
-    """A line of the table: one method at several budgets."""
+    """A line of the table: one method at several budgets.
+
+    Attributes:
+        label: What it is called.
+        method: Its name.
+        settings: By name.
+        epsilons: Its budgets.
+        own: Whether it learns on the very graph that it serves, because it knows its nodes alone.
+    """
 
     label: str
     method: str
     settings: Mapping[str, Any]
     epsilons: tuple[float, ...]
+    own: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,6 +193,7 @@ def read_attack_study(path: Path) -> AttackStudy | None:
                     row["method"],
                     row.get("settings", {}),
                     tuple(float(epsilon) for epsilon in row["epsilons"]),
+                    row.get("own", False),
                 )
                 for row in data["victims"]
             ),
@@ -244,14 +254,15 @@ def reproduce_attacks(
         done = _finished(folder / CELLS_FILE)
         for index, (victim, epsilon, seed) in enumerate(todo):
             missing = [n for n in there if (victim.label, epsilon, n, seed) not in done]
-            if missing:
-                graph = split(graphs[study.train], study.split, seed)
-                model = _victim(study, victim, epsilon, seed, graph, folder, ledger)
-                for name in missing:
-                    cell = _cell(study, victim, epsilon, seed, model, name, graphs[name], ledger)
-                    row = {**asdict(cell), "epsilon": number(epsilon)}
-                    append_line(folder / CELLS_FILE, json.dumps(row, allow_nan=False))
-                    done[cell.key] = cell
+            for name in missing:
+                learnt = name if victim.own else study.train
+                graph = split(graphs[learnt], study.split, seed)
+                where = folder / "runs" / learnt
+                model = _victim(study, victim, epsilon, seed, graph, where, ledger)
+                cell = _cell(study, victim, epsilon, seed, model, name, graphs[name], ledger)
+                row = {**asdict(cell), "epsilon": number(epsilon)}
+                append_line(folder / CELLS_FILE, json.dumps(row, allow_nan=False))
+                done[cell.key] = cell
             cells += [done[victim.label, epsilon, name, seed] for name in there]
             if progress is not None:
                 progress("victims", index + 1, len(todo))
@@ -288,7 +299,7 @@ def _victim(
     from tacit.study.attempt import fit_into
 
     words = "".join(c if c.isalnum() else "-" for c in victim.label.lower())
-    where = folder / "runs" / f"{words}-{number(epsilon)}-{seed}"
+    where = folder / f"{words}-{number(epsilon)}-{seed}"
     if (where / RUN_FILE).is_file():
         return load_run(where)
     recipe = Recipe(victim.method, "edge", epsilon, study.delta)
@@ -309,14 +320,14 @@ def _cell(
     ledger: Ledger,
 ) -> Attacked:
     """Serve one graph, attack it, and measure what the service is good for."""
-    from tacit.attacks.black_box import of_model
+    from tacit.attacks.black_box import ALONE, of_model
     from tacit.attacks.link_stealing import best, link_stealing
     from tacit.attacks.linkteller import linkteller
 
     # The same name again serves the same cell: nothing of it was stored or shown before.
     box = of_model(model, graph, ledger=ledger, run=f"{model.fitted.run}/{name}")
-    # A scaling is undone by models that bring rows to unit length: GAP is probed by a shift.
-    probe: Probe = "shift" if victim.method == "gap" else "scale"
+    # A scaling is undone by models that bring rows to unit length: those are probed by a shift.
+    probe: Probe = "shift" if victim.method in ALONE else "scale"
     found = linkteller(box, graph, nodes=study.nodes, probe=probe, seed=seed)
     posteriors = np.asarray(box(np.arange(graph.nodes), graph.features))
     truth = found.finding.linked
