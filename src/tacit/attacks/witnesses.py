@@ -278,6 +278,22 @@ def in_company(pair: Pair, nodes: int, train: int) -> Pair:
     return replace(pair, first=grown(pair.first), second=grown(pair.second))
 
 
+def beside_public(pair: Pair) -> Pair:
+    """The pair with a small public graph beside both its graphs, for methods that learn for one.
+
+    Only what is said of public nodes leaves then, so no row belongs to the changed node.
+    """
+    known = drawn([(0, 2), (1, 3), (0, 1)], [1, -1, 1, -1], directed=pair.first.directed)
+    none = np.zeros(known.nodes, bool)
+    public = known.with_(train=none, test=~none)
+    return replace(
+        pair,
+        first=pair.first.with_(public=public),
+        second=pair.second.with_(public=public),
+        hidden=None,
+    )
+
+
 def copies(pair: Pair, sides: np.ndarray) -> tuple[Graph, np.ndarray]:
     """Many copies of a pair side by side in one graph, each its first or its second graph.
 
