@@ -83,8 +83,13 @@ def test_cuts_find_the_direction_that_shows_more() -> None:
     second = np.clip(rng.normal(size=5000), -3, None)
     found = best_cut(first, second, (Point(1e-6, 0.0),), 0.05)
     assert found.cut.below
+    assert not found.cut.second
     assert found.cut.level < -3
-    assert not best_cut(-first, -second, (Point(1e-6, 0.0),), 0.05).cut.below
+    # The same with the scores or the graphs the other way round.
+    turned = best_cut(-first, -second, (Point(1e-6, 0.0),), 0.05).cut
+    assert (turned.below, turned.second) == (False, False)
+    swapped = best_cut(second, first, (Point(1e-6, 0.0),), 0.05).cut
+    assert (swapped.below, swapped.second) == (True, True)
 
 
 def test_cuts_need_scores_of_both() -> None:

@@ -158,7 +158,7 @@ class Finding:
             ],
             "tests": [
                 {
-                    "direction": "first" if test.cut.below else "second",
+                    "direction": "second" if test.cut.second else "first",
                     "hits": test.hits,
                     "false_hits": test.misses,
                     "runs": test.runs,
@@ -380,7 +380,7 @@ def _counted(
         for part in _played(scout.game, side, runs, meter):
             scores = scout.statistic(part)
             for counts, cut in zip(found, cuts, strict=True):
-                counts[int(side == cut.below)] += cut.count(scores)
+                counts[int(side != cut.second)] += cut.count(scores)
     return [(int(hits), int(misses)) for hits, misses in found]
 
 

@@ -123,6 +123,21 @@ def _edge(unit: Edge, directed: bool) -> tuple[Pair, ...]:
     )
 
 
+def crowd(*, directed: bool, nodes: int = 24) -> Pair:
+    """One link more among half of all possible ones: where a noisy number of links matters little.
+
+    For mechanisms that answer with as many links as a noisy count says.
+    """
+    cells = [(u, v) for u in range(nodes) for v in range(u)]
+    half = [cell for index, cell in enumerate(cells[1:]) if index % 2]
+    signs = [1 - 2 * (v % 2) for v in range(nodes)]
+    return Pair(
+        "a link in a crowd",
+        drawn(half, signs, directed=directed),
+        drawn([*half, cells[0]], signs, directed=directed),
+    )
+
+
 def _star(
     leaves: int, signs: list[int], *, directed: bool, train: list[int] | None = None
 ) -> Graph:
