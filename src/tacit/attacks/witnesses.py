@@ -191,6 +191,9 @@ def _all(unit: Node, directed: bool) -> tuple[Pair, ...]:
 
 def _k_neighbours(unit: KNeighbors, directed: bool) -> tuple[Pair, ...]:
     linked = _star(unit.k, [1] * (unit.k + 1), directed=directed)
+    if unit.relation == "add-remove":
+        gone = zero_record(linked, 0, column=True)
+        return (Pair("a record and all its links", linked, gone),)
     alone = drawn([], [-1] + [1] * unit.k, directed=directed)
     return (Pair("a record turned to its opposite without its links", linked, alone),)
 
@@ -241,7 +244,7 @@ def trainable(unit: Unit, *, directed: bool, samples: int, seed: int) -> tuple[P
     opposite: that is one record removed and another added, two units apart.
     """
     pairs = list(witnesses(unit, directed=directed))
-    if isinstance(unit, Node) and unit.relation == "add-remove":
+    if isinstance(unit, Node | KNeighbors) and unit.relation == "add-remove":
         pairs = [_unlabelled(pair) for pair in pairs]
         opposite = replace(unit, relation="replace")
         pairs += [replace(p, steps=2) for p in witnesses(opposite, directed=directed)]
