@@ -17,6 +17,7 @@ from tacit.attacks.bounds import (
     epsilon_at,
     mu_at,
 )
+from tacit.attacks.statistics import learnt
 from tacit.errors import PlanError
 
 
@@ -95,3 +96,18 @@ def test_cuts_find_the_direction_that_shows_more() -> None:
 def test_cuts_need_scores_of_both() -> None:
     with pytest.raises(PlanError, match="as many runs"):
         best_cut(np.zeros(3), np.zeros(0), (Point(0.0, 1.0),), 0.05)
+
+
+def test_few_outcomes_are_told_apart_by_how_often_they_occur() -> None:
+    """A fault that moves no mean and no spread: three answers, of which two change places."""
+    rng = np.random.default_rng(0)
+    answers = np.array([[0.0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
+    drawn = [
+        answers[rng.choice(4, 2000, p=p)] for p in ([0.4, 0.1, 0.1, 0.4], [0.1, 0.4, 0.4, 0.1])
+    ]
+    statistics = dict(learnt(drawn[0][:1000], drawn[1][:1000]))
+    first, second = (statistics["outcomes"](part[1000:]) for part in drawn)
+    assert second.mean() - first.mean() > 1.5
+    # Among noise no outcome comes twice, and there is no such table.
+    noise = rng.normal(size=(500, 3))
+    assert "outcomes" not in dict(learnt(noise, noise + 1))

@@ -99,8 +99,8 @@ def test_perturbed_graphs_hold(name: str, relation: Relation) -> None:
         assert audit.epsilon_lower > 0.5 * audit.epsilon_claimed
 
 
-def test_the_published_density_estimate_of_sage_edge_is_caught() -> None:
-    """Its accounting charges nothing for what the number of links betrays."""
+def test_symmetric_links_answered_arc_by_arc_are_caught() -> None:
+    """SAGE-edge as published: two coins of one link, charged as one."""
     method = METHODS["sage-edge"](tacit.Edge(), 2.0, 1e-6, accounting="paper")
     assert audit_method(method, runs=1_500, seed=1).verdict == "broken"
 
