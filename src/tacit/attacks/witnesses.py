@@ -21,6 +21,9 @@ from tacit.privacy.units import Edge, KNeighbors, Node, Unit, zero_record
 WITHOUT_PROMISE = 5
 """Links of a star's centre where the unit promises no bound."""
 
+PUBLIC_NODES = 8
+"""Nodes of the public graph beside the witnesses of a method that learns for one."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -301,7 +304,9 @@ def beside_public(pair: Pair) -> Pair:
 
     Only what is said of public nodes leaves then, so no row belongs to the changed node.
     """
-    known = drawn([(0, 2), (1, 3), (0, 1)], [1, -1, 1, -1], directed=pair.first.directed)
+    links = [(v, (v + 2) % PUBLIC_NODES) for v in range(PUBLIC_NODES)] + [(0, 1)]
+    signs = [1 - 2 * (v % 2) for v in range(PUBLIC_NODES)]
+    known = drawn(links, signs, directed=pair.first.directed)
     none = np.zeros(known.nodes, bool)
     public = known.with_(train=none, test=~none)
     return replace(
