@@ -50,6 +50,7 @@ class Game:
         chunk: Runs that are carried out at once.
         steps: How many units apart the two inputs are.
         front: How many numbers of a release stand before those that were made of them.
+        crowded: Whether all that is asked for at once is released by one run of the mechanism.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Game:
     chunk: int = 1
     steps: int = 1
     front: int | None = None
+    crowded: bool = False
 
 
 @dataclass(frozen=True)

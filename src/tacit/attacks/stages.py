@@ -172,7 +172,7 @@ def hop_game(plan: Plan, pair: Pair, source: NoiseSource) -> Game:
         return score / std**2
 
     width = nodes * hops * means[0].shape[1]
-    return Game(pair.name, release, ratio, chunk=max(1, _NUMBERS // width))
+    return Game(pair.name, release, ratio, chunk=max(1, _NUMBERS // width), crowded=True)
 
 
 def _network(plan: Plan, source: NoiseSource | None) -> GapNetwork:
@@ -274,4 +274,4 @@ def dpsgd_game(stage: Stage, clip: float, replaced: bool, source: NoiseSource) -
         return -np.logaddexp(np.log1p(-q) if q < 1 else -np.inf, np.log(q) + there).sum(axis=1)
 
     words = "a record turned to its opposite" if replaced else "a canary that is there or not"
-    return Game(words, release, ratio, chunk=_CANARIES)
+    return Game(words, release, ratio, chunk=_CANARIES, crowded=True)
