@@ -189,7 +189,8 @@ class Method(ABC):
         """
         started = time.perf_counter()
         graph = self._prepared(graph, public)
-        check_training(graph)
+        if not self.learns_for_public:
+            check_training(graph)
         if plan is None:
             plan = self.plan(graph.facts())
         plan.check_fits(graph.facts())
@@ -349,12 +350,7 @@ class Method(ABC):
         if public is not None:
             graph = beside(graph, public if isinstance(public, Graph) else load(public))
         if self.learns_for_public and graph.public is None:
-            raise PlanError(
-                f"{self.name} learns for a public graph, and there is none",
-                why="only what it says of public nodes leaves",
-                remedy="give public=..., or cut one file: --set private_nodes=... "
-                "--set public_train=... --set public_test=...",
-            )
+            raise no_public_graph(self.name)
         if graph.public is not None:
             if not self.learns_for_public:
                 raise PlanError(
@@ -393,6 +389,16 @@ def accuracies(posteriors: np.ndarray, graph: Graph) -> dict[str, float]:
 def refuse_unit(method: str, unit: Unit, why: str, remedy: str) -> UnitError:
     """The error of a method that cannot promise anything under a unit."""
     return UnitError(f"{method} promises nothing under {unit.name}", why=why, remedy=remedy)
+
+
+def no_public_graph(method: str) -> PlanError:
+    """The error of a method that learns for a public graph and was given none."""
+    return PlanError(
+        f"{method} learns for a public graph, and there is none",
+        why="only what it says of public nodes leaves",
+        remedy="give public=..., or cut one file: --set private_nodes=... "
+        "--set public_train=... --set public_test=...",
+    )
 
 
 TRUST_MODEL = (
