@@ -395,20 +395,24 @@ def _match(key: float, known: list[float]) -> float:
 
 
 def _claim(plan: Plan, name: str) -> float:
-    """How far all rounds of a stage may move together, by its plan."""
+    """How far all rounds of a stage may move together, by its plan: in L1 for geometric noise."""
     stage = plan.stage(name)
+    if stage.mechanism == "geometric":
+        return stage.noise_std / stage.noise_multiplier * stage.rounds
     return stage.noise_std / stage.noise_multiplier * math.sqrt(stage.rounds)
 
 
 def _moved(case: Case, plan: Plan, first: Graph, second: Graph, seed: int) -> float:
-    """The distance between a stage's answers, over all rounds, on two graphs."""
+    """The distance between a stage's answers, over all rounds, on two graphs: L1 or L2."""
     if case.answers is None:
         return 0.0
     left, right = case.answers(plan, first, seed), case.answers(plan, second, seed)
+    own_rows = isinstance(case.unit, Node) and case.unit.links == "all" and first.public is None
+    pure = plan.stage(case.stage).mechanism == "geometric"
     total = 0.0
     for a, b in zip(left, right, strict=True):
         difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-        if isinstance(case.unit, Node) and case.unit.links == "all":
+        if own_rows:
             difference[changed_node(first, second)] = 0  # That row is for that node alone.
-        total += float((difference**2).sum())
-    return math.sqrt(total)
+        total += float(np.abs(difference).sum() if pure else (difference**2).sum())
+    return total if pure else math.sqrt(total)
