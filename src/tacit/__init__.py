@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tacit import graph
     from tacit.errors import TacitError
     from tacit.graph import Graph, PublicFacts, load, split
-    from tacit.methods import GAP, MLP, Census, Method, load_run, save_run
+    from tacit.methods import GAP, MLP, Census, Method, PrivGNN, load_run, save_run
     from tacit.privacy import Edge, KNeighbors, Ledger, Node, Plan, Statement
 
 __version__ = "0.1.0"
@@ -34,6 +34,7 @@ _HOMES = {
     "GAP": "tacit.methods",
     "MLP": "tacit.methods",
     "Method": "tacit.methods",
+    "PrivGNN": "tacit.methods",
     "load_run": "tacit.methods",
     "save_run": "tacit.methods",
 }
@@ -49,6 +50,7 @@ __all__ = [
     "Method",
     "Node",
     "Plan",
+    "PrivGNN",
     "PublicFacts",
     "Statement",
     "TacitError",

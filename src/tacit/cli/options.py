@@ -374,6 +374,15 @@ def _load_option(key: str, value: str) -> Any:
         raise typer.BadParameter(f"--read {key} cannot be {value!r}") from error
 
 
+def with_split(graph: Graph, ratios: tuple[float, float, float] | None, seed: int) -> Graph:
+    """The graph with the split asked for, its own if it brings one, else 75/10/15."""
+    from tacit.graph import split
+
+    if ratios is None and graph.train.any():
+        return graph
+    return split(graph, ratios or (75, 10, 15), seed)
+
+
 def with_public(graph: Graph, path: str | None, given: Sequence[str] | None) -> Graph:
     """The graph with the public one beside it, if there is one; both are read the same way."""
     from tacit.graph import beside

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tacit.methods.gap import GAP
     from tacit.methods.gap_settings import GapSettings
     from tacit.methods.mlp import MLP, MlpSettings
+    from tacit.methods.privgnn import PrivGNN
+    from tacit.methods.privgnn_settings import PrivGnnSettings
     from tacit.methods.run import load_run, save_run
 
 
@@ -51,6 +53,15 @@ CATALOGUE: dict[str, Entry] = {
         unit="node-all",
         public=True,
         facts=("train", "public_nodes"),
+    ),
+    "privgnn": Entry(
+        "privgnn:PrivGNN",
+        "privgnn_settings:PrivGnnSettings",
+        "PrivGNN (a student for a public graph)",
+        unit="node-all",
+        public=True,
+        facts=(),
+        noise=("lam", "sigma"),
     ),
     "gcn": Entry("perturb:GCN", "perturb_settings:PerturbSettings", "GCN (no privacy)"),
     "edgerand": Entry("perturb:EdgeRand", "perturb_settings:PerturbSettings", "EdgeRand"),
@@ -111,6 +122,8 @@ __all__ += [
     "GapSettings",
     "Method",
     "MlpSettings",
+    "PrivGNN",
+    "PrivGnnSettings",
     "load_run",
     "save_run",
 ]

@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -116,6 +117,8 @@ class Method(ABC):
         self.accounting: Accounting = accounting
         self.seed, self.noise = seed, noise
         self._fitted: Fitted | None = None
+        self.workspace: Path | None = None
+        """A private folder in which a long fit keeps what an interrupted run goes on from."""
 
     @abstractmethod
     def plan(self, facts: PublicFacts) -> Plan:
