@@ -23,7 +23,7 @@ from tacit.privacy.noise import NoiseSource
 Released = Mapping[str, FloatArray]
 """What was released so far by the round's name, as real numbers, one row per key."""
 
-_SHARPNESS = 4.0
+_SHARPNESS = 10.0
 _FLAT = 0.5
 
 
