@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tacit.methods.base import Fitted, Method
     from tacit.methods.census import Census, CensusSettings
+    from tacit.methods.dpa import DPA
+    from tacit.methods.dpa_settings import DpaSettings
     from tacit.methods.gap import GAP
     from tacit.methods.gap_settings import GapSettings
     from tacit.methods.mlp import MLP, MlpSettings
@@ -44,6 +46,7 @@ class Entry:
 
 
 CATALOGUE: dict[str, Entry] = {
+    "dpa": Entry("dpa:DPA", "dpa_settings:DpaSettings", "DPA (nobody is trusted)"),
     "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
     "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
     "census": Entry(
@@ -115,10 +118,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CATALOGUE", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry", "Fitted"]
+__all__ = ["CATALOGUE", "DPA", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry"]
 __all__ += [
     "Census",
     "CensusSettings",
+    "DpaSettings",
+    "Fitted",
     "GapSettings",
     "Method",
     "MlpSettings",

@@ -98,6 +98,10 @@ class Method(ABC):
     name: ClassVar[str]
     learns_for_public: ClassVar[bool] = False
     """Whether it answers for a public graph beside the private one, and for that one alone."""
+    trust: ClassVar[str] = (
+        "One trusted curator holds the whole graph and runs the mechanism; whoever receives what "
+        "is released may know everything else, and may join with others."
+    )
 
     def __init__(
         self,
@@ -311,7 +315,7 @@ class Method(ABC):
             accounting=plan.accounting,
             private_noise=private,
             noise="none is needed" if not plan.stages else _words(source),
-            trust_model=TRUST_MODEL,
+            trust_model=self.trust,
             assumptions=(*self.caveats(plan), *ASSUMPTIONS),
             not_covered=NOT_COVERED,
             theorems=tuple(dict.fromkeys(s.theorem for s in plan.stages if s.theorem)),
@@ -404,10 +408,6 @@ def no_public_graph(method: str) -> PlanError:
     )
 
 
-TRUST_MODEL = (
-    "One trusted curator holds the whole graph and runs the mechanism; whoever receives what is "
-    "released may know everything else, and may join with others."
-)
 ASSUMPTIONS = (
     "The number of nodes, the widths, the classes and the split into training, validation and test "
     "nodes are public.",
