@@ -50,3 +50,7 @@ class TrainingError(TacitError):
 
 class ReleaseError(TacitError):
     """What is asked for may not leave, or a bundle is not what it says it is."""
+
+
+class SessionError(TacitError):
+    """A session of several parties cannot go on, or one of them was told something it refuses."""
