@@ -84,7 +84,7 @@ def test_the_ledger_is_charged_for_counts_and_for_each_round_before_it_is_seen(l
 
 def test_a_user_gets_its_own_row_and_no_other(local):
     from tacit.multiparty.certificates import Identity
-    from tacit.multiparty.refusals import Refused
+    from tacit.multiparty.refusals import RefusedError
 
     session = local(agreement(), lists(6, 3))
     assert session.run([one_hot(6, 2)])["done"]
@@ -92,7 +92,7 @@ def test_a_user_gets_its_own_row_and_no_other(local):
     own = np.frombuffer(server.rows(me, 1, 2, 2), "<i8")
     np.testing.assert_array_equal(own, server.sums(1)[2])
     for first, last in ((1, 1), (2, 3), (0, 5), (3, 2)):
-        with pytest.raises(Refused, match="act for"):
+        with pytest.raises(RefusedError, match="act for"):
             server.rows(me, 1, first, last)
-    with pytest.raises(Refused, match="another session"):
+    with pytest.raises(RefusedError, match="another session"):
         server.rows(Identity("00" * 16, "user", 2, 2), 1, 2, 2)

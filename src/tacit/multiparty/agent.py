@@ -29,7 +29,7 @@ from tacit.multiparty.store import Store
 from tacit.multiparty.wire import pack_upload
 from tacit.privacy.noise import NoiseSource
 
-Rows = NDArray[np.integer]
+Rows = NDArray[np.signedinteger]
 CHUNK = 64
 """Users whose sealed slots share a file."""
 

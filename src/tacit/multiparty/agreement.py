@@ -108,7 +108,7 @@ class Agreement:
             )
         if len(self.rounds) > 1000:
             raise SessionError("a session has at most 1,000 rounds")
-        if not (1 <= self.users < PAD and 0 <= self.links <= 1 << 20 and self.seconds > 0):
+        if not (1 <= self.users < 2**31 and 0 <= self.links <= 1 << 20 and self.seconds > 0):
             raise SessionError("a session needs users, a bound on links, and time")
         if self.dummies.kind not in ("gaussian", "geometric") or self.slots < 1:
             raise SessionError("dummies are gaussian or geometric, and there is at least one slot")

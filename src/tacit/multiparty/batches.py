@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tacit.errors import SessionError
-from tacit.multiparty.refusals import Refused
+from tacit.multiparty.refusals import RefusedError
 
 Bytes = NDArray[np.uint8]
 
@@ -40,21 +40,21 @@ def columns_of(batch: Any, widths: Mapping[str, int], most: int) -> dict[str, By
     """The columns of a batch that somebody sent, without copying.
 
     Raises:
-        Refused: Names, widths or length differ from what is expected, or values are missing.
+        RefusedError: Names, widths or length differ from what is expected, or values are missing.
     """
     if not batch.schema.equals(schema_of(widths)):
-        raise Refused("length", f"a batch with the columns {batch.schema.names}")
+        raise RefusedError("length", f"a batch with the columns {batch.schema.names}")
     if batch.num_rows > most:
-        raise Refused("oversize", f"a batch of {batch.num_rows:,} rows")
+        raise RefusedError("oversize", f"a batch of {batch.num_rows:,} rows")
     found = {}
     for name, width in widths.items():
         column = batch.column(name)
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise Refused("garbage", f"the column {name} is not what it says it is") from error
+            raise RefusedError("garbage", f"the column {name} is not what it says it is") from error
         if column.null_count:
-            raise Refused("garbage", f"the column {name} has missing values")
+            raise RefusedError("garbage", f"the column {name} has missing values")
         start = column.offset * width
         raw = np.frombuffer(column.buffers()[1] or b"", np.uint8)
         found[name] = raw[start : start + len(column) * width].reshape(len(column), width)
@@ -81,7 +81,7 @@ def load(path: Path, widths: Mapping[str, int]) -> list[dict[str, Bytes]]:
             reader = pa.ipc.open_file(source)
             read = [reader.get_batch(j) for j in range(reader.num_record_batches)]
         return [columns_of(batch, widths, batch.num_rows) for batch in read]
-    except (OSError, pa.ArrowInvalid, Refused) as error:
+    except (OSError, pa.ArrowInvalid, RefusedError) as error:
         raise SessionError(
             f"{path.name} is damaged or missing, and what it held was acknowledged",
             why=str(error),

@@ -86,14 +86,17 @@ class Credentials:
     authority: bytes
 
     def save(self, folder: Path) -> None:
-        """Write the three files; the key is readable by its owner alone."""
+        """Write the three files, the certificate last; its owner alone may read the key."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name, data in vars(self).items():
-            handle = os.open(folder / f"{name}.pem", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for name in ("key", "authority", "certificate"):
+            path = folder / f"{name}.pem"
+            part = path.with_name(f"{path.name}.part")
+            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
+                stream.write(getattr(self, name))
                 stream.flush()
                 os.fsync(stream.fileno())
+            part.replace(path)
 
     @classmethod
     def load(cls, folder: Path) -> Credentials:

@@ -19,7 +19,7 @@ from tacit.errors import SessionError, TacitError
 from tacit.multiparty.agreement import REGISTRATION, Agreement
 from tacit.multiparty.certificates import Identity
 from tacit.multiparty.disk import Disk
-from tacit.multiparty.refusals import Counts, Refused
+from tacit.multiparty.refusals import Counts, RefusedError
 from tacit.multiparty.state import ORDER, Phase
 from tacit.multiparty.store import Store
 
@@ -72,13 +72,13 @@ class Coordinator:
         The same report again is answered again; another in its place ends the session.
 
         Raises:
-            Refused: It is of another session, or the sender may not say this.
+            RefusedError: It is of another session, or the sender may not say this.
         """
         with self._lock:
             try:
                 self._check(sender, message)
                 self._take(sender, message)
-            except Refused as refusal:
+            except RefusedError as refusal:
                 self.counts.refused(refusal.cause)
                 raise
             self.tick()
@@ -94,9 +94,9 @@ class Coordinator:
 
     def _check(self, sender: Identity, message: Mapping[str, Any]) -> None:
         if sender.session != self.agreement.session:
-            raise Refused("certificate", "a certificate of another session")
+            raise RefusedError("certificate", "a certificate of another session")
         if message.get("session") != self.agreement.digest.hex():
-            raise Refused(
+            raise RefusedError(
                 "session", f"{sender.role} is configured for another session",
                 remedy="start it with this session's agreement",
             )  # fmt: skip
@@ -111,9 +111,9 @@ class Coordinator:
             "abort": ("party", "shuffler", "server"),
         }
         if kind not in speakers or not isinstance(number, int):
-            raise Refused("garbage", "a report of no known kind")
+            raise RefusedError("garbage", "a report of no known kind")
         if sender.role not in speakers[kind]:
-            raise Refused("certificate", f"a {sender.role} cannot report {kind!r}")
+            raise RefusedError("certificate", f"a {sender.role} cannot report {kind!r}")
 
     def _take(self, sender: Identity, message: Mapping[str, Any]) -> None:
         kind, number, body = message["kind"], message["round"], message.get("body")
@@ -128,7 +128,7 @@ class Coordinator:
                 if isinstance(body, int) and body >= self.agreement.users:
                     self._freeze()
         elif number > now["round"] or (number == now["round"] and now["phase"] == Phase.OPEN):
-            raise Refused("round", f"{kind} for round {number} before it was frozen")
+            raise RefusedError("round", f"{kind} for round {number} before it was frozen")
         else:
             who = f" {sender.first}" if sender.role == "party" else ""
             self._remember(f"{kind} {number}{who}", body)
@@ -136,7 +136,8 @@ class Coordinator:
     def _remember(self, name: str, body: Any) -> None:
         before = self.store.get(name)
         if before is None:
-            self.store.put({name: body})
+            when = {f"when {name.split()[1]} delivered": self._clock()}
+            self.store.put({name: body, **(when if name.startswith("delivered") else {})})
         elif before != json.loads(json.dumps(body)):
             self._abort(f"{name} was reported before with other contents")
 
@@ -147,6 +148,7 @@ class Coordinator:
     # -- decisions ----------------------------------------------------------------------------
 
     def _opened(self, number: int) -> Message:
+        """A new round. Its time starts here."""
         return {
             "round": number,
             "phase": Phase.OPEN,
@@ -161,7 +163,9 @@ class Coordinator:
 
     def _move(self, phase: Phase, **facts: Any) -> None:
         now = self.store.get("now")
-        self.store.put({**facts, "now": {**now, "phase": phase, "since": self._clock()}})
+        moment = self._clock()
+        when = {f"when {now['round']} {phase}": moment}
+        self.store.put({**facts, **when, "now": {**now, "phase": phase, "since": moment}})
 
     def _abort(self, why: str) -> None:
         now = self.store.get("now")
@@ -238,7 +242,8 @@ class Coordinator:
         if number == len(self.agreement.rounds):
             self.store.put({"now": {**self.store.get("now"), "done": True}})
         else:
-            self.store.put({"now": self._opened(number + 1)})
+            opened = self._opened(number + 1)
+            self.store.put({f"when {number + 1} open": opened["since"], "now": opened})
 
     def _silent(self, phase: Phase, number: int) -> str:
         if phase is Phase.RELEASED:
@@ -253,7 +258,11 @@ class Coordinator:
     def status(self) -> dict[str, Any]:
         """For the status page."""
         now = self.store.get("now")
-        return {**{k: now[k] for k in ("round", "phase", "done", "why")}, **self.counts.to_dict()}
+        return {
+            **{name: now[name] for name in ("round", "phase", "done", "why")},
+            "when": self.store.facts("when "),
+            **self.counts.to_dict(),
+        }
 
     def close(self) -> None:
         """Let go of the folder."""

@@ -13,7 +13,7 @@ from tacit.errors import SessionError
 from tacit.multiparty.agreement import REGISTRATION, Agreement
 from tacit.multiparty.coordinator import agreed_hash
 from tacit.multiparty.party import Party
-from tacit.multiparty.refusals import Refused
+from tacit.multiparty.refusals import RefusedError
 from tacit.multiparty.server import Server
 from tacit.multiparty.shuffler import Deliver, Shuffler
 from tacit.multiparty.state import ORDER, Phase
@@ -32,15 +32,15 @@ def check_orders(store: Store, agreement: Agreement, orders: Orders) -> None:
     """Believe only the coordinator that this session began with.
 
     Raises:
-        Refused: The orders are of another session, of another coordinator, or turn back.
+        RefusedError: The orders are of another session, of another coordinator, or turn back.
     """
     if orders.get("session") != agreement.digest.hex():
-        raise Refused("session", "the coordinator is configured for another session")
+        raise RefusedError("session", "the coordinator is configured for another session")
     known = store.get("term")
     if known is None:
         store.put({"term": orders["term"]})
     elif known != orders["term"]:
-        raise Refused(
+        raise RefusedError(
             "coordinator",
             "a second coordinator speaks for this session",
             remedy="stop it; the first one goes on from its own folder",
@@ -81,7 +81,7 @@ def drive_party(party: Party, report: Report, held: Callable[[int, int], bytes])
         others = [p for p in range(agreement.parties) if p != party.number]
         try:
             party.reconcile(number, {other: held(other, number) for other in others})
-        except Refused as refusal:
+        except RefusedError as refusal:
             if refusal.cause != "state":  # a peer has not frozen the round yet
                 raise
             return orders
@@ -112,7 +112,9 @@ def _check_agreed(party: Party, number: int, orders: Orders) -> None:
         raise SessionError("the coordinator's agreement is over other slots than this party's")
 
 
-def drive_shuffler(shuffler: Shuffler, report: Report, deliver: Deliver) -> Orders:
+def drive_shuffler(
+    shuffler: Shuffler, report: Report, deliver: Deliver, workers: int = 1
+) -> Orders:
     """The shuffler's turn."""
     agreement = shuffler.agreement
     orders = report(message(agreement, "look", 0))
@@ -128,7 +130,7 @@ def drive_shuffler(shuffler: Shuffler, report: Report, deliver: Deliver) -> Orde
         return report(message(agreement, "uploads", number, len(shuffler.taken(number))))
     if orders["phase"] == Phase.FROZEN and orders["delivered"] is None:
         shuffler.freeze(number)
-        sent = shuffler.forward(number, deliver)
+        sent = shuffler.forward(number, deliver, workers)
         return report(message(agreement, "delivered", number, sent))
     return orders
 
@@ -149,7 +151,7 @@ def drive_server(server: Server, report: Report, share: Callable[[int, int], byt
         shares = {name: (said[0], said[1]) for name, said in orders["shares"].items()}
         try:
             found = server.publish(number, shares, lambda party: share(party, number))
-        except Refused as refusal:
+        except RefusedError as refusal:
             if refusal.cause != "state":  # a party has not heard of the release yet
                 raise
             return orders

@@ -22,7 +22,7 @@ from tacit.errors import SessionError
 from tacit.multiparty import batches
 from tacit.multiparty.agreement import PAD, REGISTRATION, Agreement
 from tacit.multiparty.disk import Disk, digest
-from tacit.multiparty.refusals import ABORTING, Counts, Refused
+from tacit.multiparty.refusals import ABORTING, Counts, RefusedError
 from tacit.multiparty.ring import Words, add_by_key, expand, mask_words, noise_words
 from tacit.multiparty.sealing import ID_BYTES, TAG_BYTES, mask_seed, open_slot, open_value
 from tacit.multiparty.slots import Bytes, Flags, SlotTable
@@ -119,7 +119,7 @@ class Party:
 
     def _check_alive(self) -> None:
         if self.aborted:
-            raise Refused("aborted", f"the session was aborted: {self.aborted}")
+            raise RefusedError("aborted", f"the session was aborted: {self.aborted}")
 
     # -- deliveries ---------------------------------------------------------------------------
 
@@ -137,12 +137,12 @@ class Party:
             How many rows were ``kept``, how many ``repeated``, and how many were refused by cause.
 
         Raises:
-            Refused: Nothing of the batch was taken.
+            RefusedError: Nothing of the batch was taken.
         """
         with self._lock:
             try:
                 return self._deliver(session, number, name, names, rows)
-            except Refused as refusal:
+            except RefusedError as refusal:
                 self.counts.refused(refusal.cause)
                 if refusal.cause in ABORTING:
                     self.abort(number, refusal.what)
@@ -152,25 +152,25 @@ class Party:
         self, session: bytes, number: int, name: str, names: Bytes, rows: Bytes
     ) -> Receipt:
         if session != self.agreement.digest:
-            raise Refused("session", "a batch of another session")
+            raise RefusedError("session", "a batch of another session")
         self._check_alive()
         if not _NAME.fullmatch(name) or not 0 <= number <= len(self.agreement.rounds):
-            raise Refused("round", "a batch with a senseless name or round")
+            raise RefusedError("round", "a batch with a senseless name or round")
         if len(rows) > MOST_ROWS:
-            raise Refused("oversize", f"a batch of {len(rows):,} rows")
+            raise RefusedError("oversize", f"a batch of {len(rows):,} rows")
         width = self.agreement.row_bytes(number)
         if names.shape != (len(rows), ID_BYTES) or rows.shape != (len(rows), width):
-            raise Refused("length", f"rows of {rows.shape[1:]} bytes, not {width}")
+            raise RefusedError("length", f"rows of {rows.shape[1:]} bytes, not {width}")
         sent = digest(names.tobytes(), np.ascontiguousarray(rows).data)
         known = self.store.batch(number, name)
         if known is not None:
             if known.digest != sent:
-                raise Refused("conflict", f"batch {name} was sent before with other contents")
+                raise RefusedError("conflict", f"batch {name} was sent before with other contents")
             return dict(json.loads(known.receipt))
         if self.state(number).phase is not Phase.OPEN:
-            raise Refused("late", f"round {number} was frozen before batch {name} came")
+            raise RefusedError("late", f"round {number} was frozen before batch {name} came")
         if number != REGISTRATION and self._table is None:
-            raise Refused("round", f"round {number} before the slots are agreed on")
+            raise RefusedError("round", f"round {number} before the slots are agreed on")
         self._enter(number)
         take = self._take_slots if number == REGISTRATION else self._take_values
         receipt, columns, remember = take(number, names, rows)
@@ -198,12 +198,12 @@ class Party:
                     row, self._sealing, agreement.digest, self.number, agreement.shares
                 )
                 if slot.name != name:
-                    raise Refused("slot", "an envelope under another slot's name")
+                    raise RefusedError("slot", "an envelope under another slot's name")
                 if slot.key >= agreement.users and slot.key != PAD:
-                    raise Refused("slot", "a slot for a key that does not exist")
+                    raise RefusedError("slot", "a slot for a key that does not exist")
                 if max(slot.parties) >= agreement.parties:
-                    raise Refused("role", "a slot for a party that does not exist")
-            except Refused as refusal:
+                    raise RefusedError("role", "a slot for a party that does not exist")
+            except RefusedError as refusal:
                 tally[f"refused {refusal.cause}"] += 1
                 continue
             held = slot.key.to_bytes(4, "big") + slot.seed + slot.parties
@@ -214,7 +214,7 @@ class Party:
             elif before == held:
                 tally["repeated"] += 1
             else:
-                raise Refused("conflict", "a slot was registered before with other contents")
+                raise RefusedError("conflict", "a slot was registered before with other contents")
         columns = {
             "name": _array(list(fresh), ID_BYTES),
             "slot": _array(list(fresh.values()), self._slot_bytes),
@@ -249,7 +249,7 @@ class Party:
             elif np.array_equal(tags[j], self._tags[slot] if first is None else tags[first]):
                 tally["repeated"] += 1
             else:
-                raise Refused("conflict", "a slot's value was sent before with other contents")
+                raise RefusedError("conflict", "a slot's value was sent before with other contents")
         tally["kept"] = len(kept)
         width = rows.shape[1] - TAG_BYTES
         columns = {"name": names[kept], "tag": tags[kept], "share": _array(shares, width)}
@@ -282,7 +282,7 @@ class Party:
         with self._lock:
             self._check_alive()
             if self.state(number).phase is Phase.OPEN:
-                raise Refused("state", f"round {number} is still open at party {self.number}")
+                raise RefusedError("state", f"round {number} is still open at party {self.number}")
             self._enter(number)
             table = self._slots
             return table.names[self._mine(number) & table.held_with(peer)].tobytes()
@@ -346,7 +346,9 @@ class Party:
         with self._lock:
             state = self.state(number)
             if state.phase is not Phase.RELEASED:
-                raise Refused("state", f"round {number} is not released at party {self.number}")
+                raise RefusedError(
+                    "state", f"round {number} is not released at party {self.number}"
+                )
             found = self.store.disk.read(self.store.path(f"share-{number}.bin"))
         if digest(found) != state.share:
             raise SessionError(

@@ -28,7 +28,7 @@ ABORTING = frozenset({"conflict"})
 """Causes after which a session cannot be trusted to go on."""
 
 
-class Refused(SessionError):
+class RefusedError(SessionError):
     """Something a role was sent and will not take.
 
     Args:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from tacit.multiparty.refusals import Refused
+from tacit.multiparty.refusals import RefusedError
 from tacit.multiparty.ring import SEED_BYTES
 
 ID_BYTES = 16
@@ -64,17 +64,17 @@ def open_slot(
     """What a party finds in an envelope.
 
     Raises:
-        Refused: It was not sealed to this party in this session, or its contents are senseless.
+        RefusedError: It was not sealed to this party in this session, or makes no sense.
     """
     if len(sealed) != SLOT_OVERHEAD + shares:
-        raise Refused("length", f"a sealed slot of {len(sealed)} bytes")
+        raise RefusedError("length", f"a sealed slot of {len(sealed)} bytes")
     try:
         plain = _SUITE.decrypt(sealed, private, _info(digest, party))
     except Exception as error:  # InvalidTag, or ValueError for a point of small order
-        raise Refused("garbage", "a sealed slot does not open") from error
+        raise RefusedError("garbage", "a sealed slot does not open") from error
     parties = plain[_FIXED:]
     if len(set(parties)) != shares or party not in parties:
-        raise Refused("role", "a slot names other parties than those it was sent to")
+        raise RefusedError("role", "a slot names other parties than those it was sent to")
     return Slot(
         name=plain[:ID_BYTES],
         key=int.from_bytes(plain[ID_BYTES : ID_BYTES + 4], "big"),

@@ -18,7 +18,7 @@ from tacit.errors import SessionError
 from tacit.multiparty.agreement import Agreement
 from tacit.multiparty.certificates import Identity
 from tacit.multiparty.disk import Disk, digest
-from tacit.multiparty.refusals import Counts, Refused
+from tacit.multiparty.refusals import Counts, RefusedError
 from tacit.multiparty.ring import reconstruct
 from tacit.multiparty.store import Store
 
@@ -88,13 +88,13 @@ class Server:
         """The noisy sums of a round, in grid steps.
 
         Raises:
-            Refused: It is not released.
+            RefusedError: It is not released.
         """
         with self._lock:
             if number not in self._sums:
                 published = self.store.get(f"published {number}")
                 if published is None:
-                    raise Refused("state", f"round {number} is not released")
+                    raise RefusedError("state", f"round {number} is not released")
                 raw = self.store.disk.read(self.path(number))
                 if digest(raw) != published:
                     raise SessionError(f"the sums of round {number} were damaged on disk")
@@ -105,17 +105,17 @@ class Server:
         """The rows of users, for whoever acts for them and nobody else; little-endian int64.
 
         Raises:
-            Refused: The sender acts for others, or the round is not released.
+            RefusedError: The sender acts for others, or the round is not released.
         """
         try:
             if sender.session != self.agreement.session:
-                raise Refused("certificate", "a certificate of another session")
+                raise RefusedError("certificate", "a certificate of another session")
             if not first <= last or not (sender.acts_for(first) and sender.acts_for(last)):
-                raise Refused("certificate", "a row of a user the sender does not act for")
+                raise RefusedError("certificate", "a row of a user the sender does not act for")
             if last >= self.agreement.users:
-                raise Refused("role", "a user that does not exist")
+                raise RefusedError("role", "a user that does not exist")
             return self.sums(number)[first : last + 1].astype("<i8").tobytes()
-        except Refused as refusal:
+        except RefusedError as refusal:
             self.counts.refused(refusal.cause)
             raise
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -23,7 +25,7 @@ from tacit.multiparty import batches
 from tacit.multiparty.agreement import Agreement
 from tacit.multiparty.certificates import Identity
 from tacit.multiparty.disk import Disk
-from tacit.multiparty.refusals import ABORTING, Counts, Refused
+from tacit.multiparty.refusals import Counts, RefusedError
 from tacit.multiparty.ring import Ring, Stream
 from tacit.multiparty.sealing import ID_BYTES
 from tacit.multiparty.slots import Bytes
@@ -66,14 +68,16 @@ class Shuffler:
         """Take one upload; on disk when this returns. Uploads that come together share an fsync.
 
         Raises:
-            Refused: Nothing of it was taken. ``conflict``: the session must end.
+            RefusedError: Nothing of it was taken. ``conflict``: the session must end.
         """
         try:
             if sender.session != self.agreement.session:
-                raise Refused("certificate", "a certificate of another session")
+                raise RefusedError("certificate", "a certificate of another session")
             upload = parse_upload(self.agreement, message)
             if not sender.acts_for(upload.user):
-                raise Refused("certificate", "an upload for a user the sender does not act for")
+                raise RefusedError(
+                    "certificate", "an upload for a user the sender does not act for"
+                )
             entry = _Waiting(upload)
             with self._queue_lock:
                 self._queue.append(entry)
@@ -84,7 +88,7 @@ class Shuffler:
                     self._write(group)
             if entry.error is not None:
                 raise entry.error
-        except Refused as refusal:
+        except RefusedError as refusal:
             self.counts.refused(refusal.cause)
             raise
         return {"accepted": True, "digest": upload.digest}
@@ -97,7 +101,7 @@ class Shuffler:
             try:
                 if self._is_new(entry.upload, fresh):
                     fresh.setdefault(entry.upload.number, []).append(entry)
-            except Refused as refusal:
+            except RefusedError as refusal:
                 entry.error = refusal
         for number, entries in fresh.items():
             try:
@@ -115,7 +119,7 @@ class Shuffler:
 
     def _is_new(self, upload: Upload, fresh: dict[int, list[_Waiting]]) -> bool:
         if self.aborted:
-            raise Refused("aborted", f"the session was aborted: {self.aborted}")
+            raise RefusedError("aborted", f"the session was aborted: {self.aborted}")
         before = self.taken(upload.number).get(upload.user)
         for entry in fresh.get(upload.number, ()):
             if entry.upload.user == upload.user:
@@ -123,14 +127,14 @@ class Shuffler:
         if before is not None:
             if before != upload.digest:
                 self.abort(f"a user sent two different uploads for round {upload.number}")
-                raise Refused("conflict", f"an upload for round {upload.number}")
+                raise RefusedError("conflict", f"an upload for round {upload.number}")
             self.counts.add("uploads repeated")
             return False
         stands = self.phase(upload.number)
         if stands == _FROZEN:
-            raise Refused("late", f"an upload for round {upload.number}")
+            raise RefusedError("late", f"an upload for round {upload.number}")
         if stands != _OPEN:
-            raise Refused("round", f"an upload for round {upload.number}, which is not open")
+            raise RefusedError("round", f"an upload for round {upload.number}, which is not open")
         return True
 
     def _store(self, number: int, uploads: list[Upload]) -> None:
@@ -183,8 +187,13 @@ class Shuffler:
                 key = os.urandom(32).hex()
                 self.store.put({f"order {number}": key, f"phase {number}": _FROZEN})
 
-    def forward(self, number: int, deliver: Deliver) -> dict[str, int]:
+    def forward(self, number: int, deliver: Deliver, workers: int = 1) -> dict[str, int]:
         """Send every party its rows; may be repeated, and sends the same batches again.
+
+        Args:
+            number: The round.
+            deliver: Sends one batch.
+            workers: How many batches may be under way at once.
 
         Returns:
             Rows sent to each party.
@@ -194,20 +203,36 @@ class Shuffler:
         """
         sent = {str(party): 0 for party in range(self.agreement.parties)}
         started = time.perf_counter()
-        for party, name, names, rows in self.batches(number):
+
+        def send(work: tuple[int, str, Bytes, Bytes]) -> None:
+            party, name, names, rows = work
             receipt = deliver(party, number, name, names, rows)
-            sent[str(party)] += len(rows)
             self.counts.add("bytes sent", names.nbytes + rows.nbytes)
             for cause, amount in receipt.items():
                 if cause.startswith("refused "):
                     self.counts.add(f"{cause} by parties", amount)
+
+        if workers == 1:
+            for work in self.batches(number):
+                send(work)
+                sent[str(work[0])] += len(work[3])
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                under_way: deque[Future[None]] = deque()
+                for work in self.batches(number):
+                    under_way.append(pool.submit(send, work))
+                    sent[str(work[0])] += len(work[3])
+                    if len(under_way) > workers:
+                        under_way.popleft().result()
+                for future in under_way:
+                    future.result()
         self.counts.add("milliseconds sending", round(1e3 * (time.perf_counter() - started)))
         return sent
 
     def batches(self, number: int) -> Iterator[tuple[int, str, Bytes, Bytes]]:
         """The batches of a frozen round: party, name, slots' names, rows. Always the same."""
         if self.phase(number) != _FROZEN:
-            raise Refused("state", f"round {number} is still open")
+            raise RefusedError("state", f"round {number} is still open")
         size = self.agreement.row_bytes(number)
         widths = {"party": 1, "name": ID_BYTES, "row": size}
         parts: list[dict[str, Bytes]] = []

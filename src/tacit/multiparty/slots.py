@@ -45,7 +45,7 @@ class SlotTable:
     """
 
     names: Bytes
-    keys: NDArray[np.int64]
+    keys: NDArray[np.int32]
     parties: Bytes
     seeds: Bytes
 
@@ -54,8 +54,8 @@ class SlotTable:
         """From the registered rows ``key | seed | parties``, in any order."""
         order = np.argsort(as_names(names), kind="stable")
         names, slots = names[order], slots[order]
-        keys = np.ascontiguousarray(slots[:, :4]).view(">u4").reshape(-1).astype(np.int64)
-        keys[keys == PAD] = -1
+        raw = np.ascontiguousarray(slots[:, :4]).view(">u4").reshape(-1)
+        keys = np.where(raw == PAD, -1, raw.astype(np.int64)).astype(np.int32)
         end = 4 + SEED_BYTES
         return cls(names, keys, slots[:, end : end + shares], slots[:, 4:end])
 

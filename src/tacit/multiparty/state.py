@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from tacit.errors import SessionError
-from tacit.multiparty.refusals import Refused
+from tacit.multiparty.refusals import RefusedError
 
 
 class Phase(StrEnum):
@@ -113,13 +113,13 @@ def advance(state: RoundState, event: Event) -> RoundState:
     """The state after an event.
 
     Raises:
-        Refused: The event comes too early, contradicts the state, or the session was aborted.
+        RefusedError: The event comes too early, contradicts the state, or the session was aborted.
     """
     if isinstance(event, Abort):
         ended = state.phase in (Phase.RELEASED, Phase.ABORTED)
         return state if ended else replace(state, phase=Phase.ABORTED, why=event.why)
     if state.phase is Phase.ABORTED:
-        raise Refused("aborted", f"the session was aborted: {state.why}")
+        raise RefusedError("aborted", f"the session was aborted: {state.why}")
     match event:
         case Freeze(rows):
             return _step(state, Phase.FROZEN, rows=rows)
@@ -138,12 +138,12 @@ def _step(state: RoundState, to: Phase, **facts: Any) -> RoundState:
     """One phase further; again the same if it was reached before with the same facts."""
     place = ORDER.index(state.phase) - ORDER.index(to)
     if place < -1:
-        raise Refused("state", f"a round that is {state.phase} cannot be {to} yet")
+        raise RefusedError("state", f"a round that is {state.phase} cannot be {to} yet")
     if place == -1:
         return replace(state, phase=to, **facts)
     for name, value in facts.items():
         if getattr(state, name) != value:
-            raise Refused("conflict", f"a round that is {state.phase} was told another {name}")
+            raise RefusedError("conflict", f"a round that is {state.phase} was told another {name}")
     return state
 
 
@@ -152,10 +152,10 @@ def _check_release(
 ) -> None:
     """Everybody aggregated, over the same slots, and this party's share is the one on its disk."""
     if state.phase not in (Phase.AGGREGATED, Phase.RELEASED):
-        raise Refused("state", f"a round that is {state.phase} cannot be released")
+        raise RefusedError("state", f"a round that is {state.phase} cannot be released")
     if len(reports) != parties:
-        raise Refused("state", f"only {len(reports)} of {parties} parties have aggregated")
+        raise RefusedError("state", f"only {len(reports)} of {parties} parties have aggregated")
     if any(agreed != state.agreed for agreed, _ in reports.values()):
-        raise Refused("conflict", "the parties aggregated different slots")
+        raise RefusedError("conflict", "the parties aggregated different slots")
     if reports.get(me) != (state.agreed, state.share):
-        raise Refused("conflict", "the release names another share than this party's")
+        raise RefusedError("conflict", "the release names another share than this party's")

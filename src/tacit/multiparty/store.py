@@ -18,7 +18,7 @@ from typing import Any
 
 from tacit.errors import SessionError
 from tacit.multiparty.disk import Disk
-from tacit.multiparty.refusals import Refused
+from tacit.multiparty.refusals import RefusedError
 
 FILE, LOCK_FILE = "state.sqlite", ".lock"
 
@@ -65,7 +65,7 @@ class Store:
 
     Raises:
         SessionError: Another process holds the folder, or it cannot be used.
-        Refused: It belongs to another session, role or configuration.
+        RefusedError: It belongs to another session, role or configuration.
     """
 
     def __init__(self, folder: Path, owner: str, disk: Disk | None = None) -> None:
@@ -95,7 +95,7 @@ class Store:
             if known is None:
                 self.put({"owner": owner})
             elif known != owner:
-                raise Refused(
+                raise RefusedError(
                     "session",
                     f"the folder {folder.name} belongs to another session or configuration",
                     remedy="restart with the configuration it was begun with",

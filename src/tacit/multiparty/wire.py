@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.multiparty.agreement import Agreement
-from tacit.multiparty.refusals import Refused
+from tacit.multiparty.refusals import RefusedError
 from tacit.multiparty.sealing import ID_BYTES
 
 _HEADER = struct.Struct(">4s32sIIII")
@@ -67,29 +67,29 @@ def parse_upload(agreement: Agreement, message: bytes) -> Upload:
     """An upload, checked against the agreement.
 
     Raises:
-        Refused: Another session, round, length or recipient.
+        RefusedError: Another session, round, length or recipient.
     """
     if len(message) < _HEADER.size or message[:4] != _MAGIC:
-        raise Refused("garbage", f"{len(message)} bytes that are no upload")
+        raise RefusedError("garbage", f"{len(message)} bytes that are no upload")
     _, session, number, user, count, size = _HEADER.unpack_from(message)
     if session != agreement.digest:
-        raise Refused("session", "an upload for another session")
+        raise RefusedError("session", "an upload for another session")
     if number > len(agreement.rounds):
-        raise Refused("round", f"an upload for round {number}")
+        raise RefusedError("round", f"an upload for round {number}")
     if user >= agreement.users:
-        raise Refused("role", "an upload for a user that does not exist")
+        raise RefusedError("role", "an upload for a user that does not exist")
     expected = upload_bytes(agreement, number)
     if len(message) > expected:
-        raise Refused("oversize", f"an upload of {len(message):,} bytes, not {expected:,}")
+        raise RefusedError("oversize", f"an upload of {len(message):,} bytes, not {expected:,}")
     if (count, size) != (agreement.rows(number), agreement.row_bytes(number)) or (
         len(message) != expected
     ):
-        raise Refused("length", f"an upload of {len(message):,} bytes, not {expected:,}")
+        raise RefusedError("length", f"an upload of {len(message):,} bytes, not {expected:,}")
     body = np.frombuffer(message, np.uint8, offset=_HEADER.size)
     parties, rest = body[:count], body[count:]
     names, rows = rest[: ID_BYTES * count], rest[ID_BYTES * count :]
     if count and int(parties.max()) >= agreement.parties:
-        raise Refused("role", "an upload to a party that does not exist")
+        raise RefusedError("role", "an upload to a party that does not exist")
     return Upload(
         number,
         user,
@@ -109,18 +109,18 @@ def parse(message: bytes, **fields: type) -> dict[str, Any]:
     """A message without rows, with the fields that it must have.
 
     Raises:
-        Refused: It is too long, no JSON object, or a field is missing or of another type.
+        RefusedError: It is too long, no JSON object, or a field is missing or of another type.
     """
     if len(message) > MESSAGE_BYTES:
-        raise Refused("oversize", f"a message of {len(message):,} bytes")
+        raise RefusedError("oversize", f"a message of {len(message):,} bytes")
     try:
         found = json.loads(message)
     except ValueError as error:
-        raise Refused("garbage", "a message that is no JSON") from error
+        raise RefusedError("garbage", "a message that is no JSON") from error
     if not isinstance(found, dict):
-        raise Refused("garbage", "a message that is no JSON object")
+        raise RefusedError("garbage", "a message that is no JSON object")
     for name, kind in fields.items():
         value = found.get(name)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise Refused("garbage", f"a message without a proper {name!r}")
+            raise RefusedError("garbage", f"a message without a proper {name!r}")
     return found

@@ -1,0 +1,156 @@
+"""Users' agents as a process: registers slots, then sends every round's values while it is open."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from tacit.errors import SessionError
+from tacit.multiparty.agent import Agent, Lists, Rows, later_rows
+from tacit.multiparty.agreement import REGISTRATION
+from tacit.multiparty.calls import Calls, UnreachableError
+from tacit.multiparty.config import RoleConfig
+from tacit.multiparty.driving import Orders, check_orders, message
+from tacit.multiparty.enrolment import Enrolled, credentials
+from tacit.multiparty.refusals import Counts, RefusedError
+from tacit.multiparty.ring import Stream
+from tacit.multiparty.state import Phase
+from tacit.multiparty.wire import pack
+from tacit.privacy.noise import NoiseSource
+
+_UNDER_WAY = 8
+_WAIT = 0.05
+
+
+class Users:
+    """The agents of a range of users.
+
+    Args:
+        config: The role's configuration. ``records`` is an npz file with ``indptr`` and
+            ``indices`` (the users' lists), ``weights`` (of each list), and for every round whose
+            values come from the record ``rows NAME``: grid integers, weights included.
+        held: What enrolment gave.
+    """
+
+    def __init__(self, config: RoleConfig, held: Enrolled) -> None:
+        if config.records is None:
+            raise SessionError("an agent needs its users' records")
+        with np.load(config.records, allow_pickle=False) as records:
+            self._records = {name: records[name] for name in records.files}
+        self._config, self._held, self.counts = config, held, Counts()
+        lists = Lists(self._records["indptr"], self._records["indices"])
+        self.agent = Agent(
+            held.agreement, config.number, lists, held.parties, config.folder,
+            NoiseSource.fresh(), Stream.fresh(),
+        )  # fmt: skip
+        self._coordinator = Calls(config.coordinator, held.credentials)
+        self._server = Calls(config.server, held.credentials)
+        self._shuffler = Calls(config.shuffler, held.credentials)
+        self._sent: set[int] = set()
+        self._own: dict[int, Any] = {}
+
+    def turn(self) -> Orders:
+        """Send what the open round wants, if it was not sent."""
+        agreement = self._held.agreement
+        look = json.dumps(message(agreement, "look", 0)).encode()
+        orders: Orders = json.loads(self._coordinator("report", look))
+        check_orders(self.agent.store, agreement, orders)
+        number = orders["round"]
+        if orders["phase"] == Phase.OPEN and number not in self._sent:
+            if number == REGISTRATION:
+                self._send(number, self.agent.registrations())
+            else:
+                self._send(number, self.agent.values(number, self._rows(number)))
+            self._sent.add(number)
+        return orders
+
+    def _rows(self, number: int) -> Rows:
+        agreement = self._held.agreement
+        step = agreement.round(number)
+        if not step.source:
+            found: Rows = self._records[f"rows {step.name}"]
+            return found
+        source = [s.name for s in agreement.rounds].index(step.source) + 1
+        first, count = self.agent.first, self.agent.count
+        asked = {"round": source, "first": first, "last": first + count - 1}
+        raw = self._server("rows", pack(asked))
+        released = np.frombuffer(raw, "<i8").reshape(count, agreement.round(source).width)
+        return later_rows(released, self._records["weights"], agreement.fraction_bits)
+
+    def _send(self, number: int, uploads: Iterable[tuple[int, bytes]]) -> None:
+        """Send all uploads, a few at a time, until each is acknowledged or the round is over."""
+        under_way: list[Future[None]] = []
+        with ThreadPoolExecutor(_UNDER_WAY) as pool:
+            for user, upload in _paced(uploads, under_way):
+                under_way.append(pool.submit(self._deliver, user, upload))
+            for future in under_way:
+                future.result()
+
+    def _deliver(self, user: int, upload: bytes) -> None:
+        until = time.monotonic() + self._held.agreement.seconds
+        while True:
+            try:
+                self._line(user)("upload", upload)
+                self.counts.add("uploads")
+                self.counts.add("bytes sent", len(upload))
+                return
+            except UnreachableError:
+                if time.monotonic() > until:
+                    raise
+            except RefusedError as refusal:
+                if refusal.cause == "late":
+                    self.counts.refused("late")
+                    return
+                if refusal.cause != "round" or time.monotonic() > until:
+                    raise
+            time.sleep(_WAIT)
+
+    def _line(self, user: int) -> Calls:
+        """The connection that speaks for a user: everybody's, or one with its own certificate."""
+        if self._config.connections == "one":
+            return self._shuffler
+        if user not in self._own:
+            config, authority = self._config, self._config.authority.read_bytes()
+            folder = config.folder / "identities" / str(user)
+            with Calls(config.registry, authority=authority) as registry:
+                held = credentials(
+                    registry, folder, config.token, authority, (user, user), None,
+                    time.monotonic() + 60.0,
+                )  # fmt: skip
+            self._own[user] = held
+        return _Once(self._config.shuffler, self._own[user])
+
+    def status(self) -> dict[str, Any]:
+        """For the status page."""
+        return self.counts.to_dict()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for line in (self._coordinator, self._server, self._shuffler):
+            line.close()
+        self.agent.close()
+
+
+class _Once(Calls):
+    """Hangs up after one call: thousands of users need not hold thousands of sockets."""
+
+    def __call__(self, method: str, message: bytes) -> bytes:
+        try:
+            return super().__call__(method, message)
+        finally:
+            self.close()
+
+
+def _paced(
+    uploads: Iterable[tuple[int, bytes]], under_way: list[Future[None]]
+) -> Iterator[tuple[int, bytes]]:
+    """Makes an upload only when few are waiting to be sent, so that memory stays small."""
+    for upload in uploads:
+        while len(under_way) >= 2 * _UNDER_WAY:
+            under_way.pop(0).result()
+        yield upload
