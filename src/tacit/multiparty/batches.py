@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tacit.errors import SessionError
+from tacit.multiparty.disk import digest
 from tacit.multiparty.refusals import RefusedError
 
 Bytes = NDArray[np.uint8]
@@ -61,24 +62,27 @@ def columns_of(batch: Any, widths: Mapping[str, int], most: int) -> dict[str, By
     return found
 
 
-def encode(batches: list[Any]) -> Any:
+def encode(batches: list[Any]) -> memoryview:
     """The bytes of an Arrow file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return sink.getvalue()
+    return memoryview(sink.getvalue())
 
 
-def load(path: Path, widths: Mapping[str, int]) -> list[dict[str, Bytes]]:
-    """The batches of a file, mapped into memory and checked.
+def load(path: Path, widths: Mapping[str, int], known: str) -> list[dict[str, Bytes]]:
+    """The batches of a file, mapped into memory and checked against its digest.
 
     Raises:
         SessionError: The file is not whole: what was acknowledged has been lost.
     """
     try:
         with pa.memory_map(str(path)) as source:
-            reader = pa.ipc.open_file(source)
+            whole = source.read_buffer()
+            if digest(memoryview(whole)) != known:
+                raise RefusedError("garbage", "it is not what was written")
+            reader = pa.ipc.open_file(whole)
             read = [reader.get_batch(j) for j in range(reader.num_record_batches)]
         return [columns_of(batch, widths, batch.num_rows) for batch in read]
     except (OSError, pa.ArrowInvalid, RefusedError) as error:

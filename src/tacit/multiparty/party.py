@@ -38,6 +38,7 @@ from tacit.multiparty.state import (
     advance,
 )
 from tacit.multiparty.store import Batch, Store
+from tacit.multiparty.wire import batch_name
 from tacit.privacy.noise import NoiseSource
 
 Receipt = dict[str, int]
@@ -174,10 +175,12 @@ class Party:
         self._enter(number)
         take = self._take_slots if number == REGISTRATION else self._take_values
         receipt, columns, remember = take(number, names, rows)
+        file = ""
         if receipt["kept"]:
-            path = self.store.path(f"round-{number}-{name}.arrow")
-            self.store.disk.write(path, [memoryview(batches.encode([batches.make(columns)]))])
-        batch = Batch(name, sent, len(rows), receipt["kept"], json.dumps(receipt))
+            path, data = self.store.path(_batch_file(number, name)), _encoded(columns)
+            self.store.disk.write(path, [data])
+            file = digest(data)
+        batch = Batch(name, sent, len(rows), receipt["kept"], json.dumps(receipt), file)
         self.store.add_batch(number, batch)
         remember()
         self.counts.add("bytes received", names.nbytes + rows.nbytes)
@@ -226,17 +229,17 @@ class Party:
     ) -> tuple[Receipt, dict[str, Bytes], Callable[[], None]]:
         table, session = self._slots, self.agreement.digest
         tally = Counter[str](kept=0, repeated=0)
-        place = table.find(names)
-        mine = table.receives(self.number)[place] & (place >= 0)
-        tally["refused slot"] += int((place < 0).sum())
-        tally["refused role"] += int((~mine & (place >= 0)).sum())
-        sealed, tags = _rows(rows), rows[:, -TAG_BYTES:]
-        keys = _rows(table.seeds[place])
+        place, sealed, tags = table.find(names), _rows(rows), rows[:, -TAG_BYTES:]
+        known = np.flatnonzero(place >= 0)
+        own = known[table.receives(self.number)[place[known]]]
+        tally["refused slot"] += len(rows) - len(known)
+        tally["refused role"] += len(known) - len(own)
+        keys = _rows(table.seeds[place[own]])
         kept: list[int] = []
         shares: list[bytes] = []
         seen: dict[int, int] = {}
-        for j in np.flatnonzero(mine).tolist():
-            share = open_value(sealed[j], keys[j], session, number, names[j].tobytes())
+        for j, key in zip(own.tolist(), keys, strict=True):
+            share = open_value(sealed[j], key, session, number, names[j].tobytes())
             if share is None:
                 tally["refused garbage"] += 1
                 continue
@@ -270,7 +273,9 @@ class Party:
             SessionError: Acknowledged rows are missing; the session is aborted.
         """
         with self._lock:
-            stored = sum(batch.rows for batch in self.store.batches(number))
+            held = {batch.name: batch.rows for batch in self.store.batches(number)}
+            names = (batch_name(number, self.number, turn) for turn in range(len(held)))
+            stored = sum(held.get(name, 0) for name in names)
             if self.state(number).phase is Phase.OPEN and stored != rows and not self.aborted:
                 why = f"round {number}: {stored:,} rows are on disk where {rows:,} were sent"
                 self.abort(number, why)
@@ -302,11 +307,9 @@ class Party:
             if number == REGISTRATION:
                 table = table.only(chosen)
                 columns = {"name": table.names, "slot": table.rows()}
-                data = batches.encode([batches.make(columns)])
-                self.store.disk.write(self.store.path(_TABLE), [memoryview(data)])
+                self.store.keep(_TABLE, _encoded(columns))
             else:
-                path = self.store.path(f"set-{number}.bin")
-                self.store.disk.write(path, [np.packbits(chosen).tobytes()])
+                self.store.keep(f"set-{number}.bin", np.packbits(chosen).tobytes())
             self._apply(number, Reconcile(pairs))
             if number == REGISTRATION:
                 self._table, self._registered = table, {}
@@ -362,7 +365,7 @@ class Party:
         self._enter(number)
         agreement, ring, table = self.agreement, self.agreement.ring, self._slots
         width = agreement.round(number).width
-        packed = np.frombuffer(self.store.disk.read(self.store.path(f"set-{number}.bin")), "u1")
+        packed = np.frombuffer(self.store.read(f"set-{number}.bin"), np.uint8)
         chosen = np.unpackbits(packed, count=len(table)).astype(bool) & (table.keys >= 0)
         totals = np.zeros((agreement.users, width), ring.dtype)
         for part in self._kept(number):
@@ -405,7 +408,8 @@ class Party:
 
     def _load_table(self) -> SlotTable:
         widths = {"name": ID_BYTES, "slot": self._slot_bytes}
-        (part,) = batches.load(self.store.path(_TABLE), widths)
+        known = self.store.get(f"digest {_TABLE}")
+        (part,) = batches.load(self.store.path(_TABLE), widths, known)
         return SlotTable.build(part["name"], part["slot"], self.agreement.shares)
 
     def _kept(self, number: int) -> list[dict[str, Bytes]]:
@@ -418,8 +422,8 @@ class Party:
         found = []
         for batch in self.store.batches(number):
             if batch.kept:
-                path = self.store.path(f"round-{number}-{batch.name}.arrow")
-                found += batches.load(path, widths)
+                path = self.store.path(_batch_file(number, batch.name))
+                found += batches.load(path, widths, batch.file)
         return found
 
     def _enter(self, number: int) -> None:
@@ -449,6 +453,14 @@ class Party:
 
 
 _ALWAYS = ("kept", "repeated")
+
+
+def _batch_file(number: int, name: str) -> str:
+    return f"round-{number}-{name}.arrow"
+
+
+def _encoded(columns: dict[str, Bytes]) -> memoryview:
+    return batches.encode([batches.make(columns)])
 
 
 def _rows(array: Bytes) -> list[bytes]:

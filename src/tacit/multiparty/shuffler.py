@@ -24,13 +24,13 @@ from tacit.errors import SessionError, TacitError
 from tacit.multiparty import batches
 from tacit.multiparty.agreement import Agreement
 from tacit.multiparty.certificates import Identity
-from tacit.multiparty.disk import Disk
+from tacit.multiparty.disk import Disk, digest
 from tacit.multiparty.refusals import Counts, RefusedError
 from tacit.multiparty.ring import Ring, Stream
 from tacit.multiparty.sealing import ID_BYTES
 from tacit.multiparty.slots import Bytes
 from tacit.multiparty.store import Batch, Store
-from tacit.multiparty.wire import Upload, parse_upload
+from tacit.multiparty.wire import Upload, batch_name, parse_upload
 
 Deliver = Callable[[int, int, str, Bytes, Bytes], dict[str, int]]
 """Sends ``(party, round, batch, names, rows)`` and returns the party's receipt."""
@@ -143,10 +143,11 @@ class Shuffler:
             batches.make({"party": u.parties.reshape(-1, 1), "name": u.names, "row": u.rows})
             for u in uploads
         ]
-        self.store.disk.write(self.store.path(f"{name}.arrow"), [memoryview(batches.encode(made))])
+        data = batches.encode(made)
+        self.store.disk.write(self.store.path(f"{name}.arrow"), [data])
         rows = sum(len(u.parties) for u in uploads)
         held = {u.user: u.digest for u in uploads}
-        self.store.add_batch(number, Batch(name, "", rows, rows, "{}"), held)
+        self.store.add_batch(number, Batch(name, "", rows, rows, "{}", digest(data)), held)
         self.taken(number).update(held)
         self.counts.add("uploads", len(uploads))
         self.counts.add("bytes received", sum(u.names.nbytes + u.rows.nbytes for u in uploads))
@@ -237,7 +238,7 @@ class Shuffler:
         widths = {"party": 1, "name": ID_BYTES, "row": size}
         parts: list[dict[str, Bytes]] = []
         for batch in self.store.batches(number):
-            parts += batches.load(self.store.path(f"{batch.name}.arrow"), widths)
+            parts += batches.load(self.store.path(f"{batch.name}.arrow"), widths, batch.file)
         if not parts:
             return
         to = np.concatenate([part["party"][:, 0] for part in parts])
@@ -254,7 +255,7 @@ class Shuffler:
                 chosen = plan[turn * step : (turn + 1) * step]
                 if len(chosen):
                     names, rows = _gather(parts, first, chosen, size)
-                    yield party, f"{number}-{party}-{turn}", names, rows
+                    yield party, batch_name(number, party, turn), names, rows
 
     def status(self) -> dict[str, Any]:
         """For the status page."""

@@ -17,7 +17,7 @@ from threading import RLock
 from typing import Any
 
 from tacit.errors import SessionError
-from tacit.multiparty.disk import Disk
+from tacit.multiparty.disk import Disk, digest
 from tacit.multiparty.refusals import RefusedError
 
 FILE, LOCK_FILE = "state.sqlite", ".lock"
@@ -26,7 +26,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS batches (
     round INTEGER NOT NULL, name TEXT NOT NULL, digest TEXT NOT NULL,
-    rows INTEGER NOT NULL, kept INTEGER NOT NULL, receipt TEXT NOT NULL,
+    rows INTEGER NOT NULL, kept INTEGER NOT NULL, receipt TEXT NOT NULL, file TEXT NOT NULL,
     PRIMARY KEY (round, name)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS uploads (
@@ -46,6 +46,7 @@ class Batch:
         rows: How many it had.
         kept: How many of them were kept.
         receipt: What was answered, as JSON.
+        file: Digest of the file that holds what was kept.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Batch:
     rows: int
     kept: int
     receipt: str
+    file: str
 
 
 class Store:
@@ -141,6 +143,26 @@ class Store:
             ).fetchall()
         return {name: json.loads(value) for name, value in rows}
 
+    def keep(self, name: str, data: bytes | memoryview) -> str:
+        """Write a file and remember its digest."""
+        self.disk.write(self.path(name), [data])
+        found = digest(data)
+        self.put({f"digest {name}": found})
+        return found
+
+    def read(self, name: str) -> bytes:
+        """A file that was kept.
+
+        Raises:
+            SessionError: It is not what was written.
+        """
+        found = self.disk.read(self.path(name))
+        if digest(found) != self.get(f"digest {name}"):
+            raise SessionError(
+                f"{name} was damaged on disk", remedy="abort the session and begin another"
+            )
+        return found
+
     def batch(self, number: int, name: str) -> Batch | None:
         """A batch of a round, if it was acknowledged."""
         found = self._batches("WHERE round = ? AND name = ?", (number, name))
@@ -156,7 +178,7 @@ class Store:
         """Remember a batch whose file is on disk already, and the uploads it holds."""
         with self._transaction("batch") as database:
             database.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", (number, *vars(batch).values())
+                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)", (number, *vars(batch).values())
             )
             database.executemany(
                 "INSERT INTO uploads VALUES (?, ?, ?)",
@@ -174,7 +196,8 @@ class Store:
     def _batches(self, where: str, values: tuple[Any, ...]) -> list[Batch]:
         with self._lock, self._failures():
             rows = self._database.execute(
-                f"SELECT name, digest, rows, kept, receipt FROM batches {where} ORDER BY rowid",
+                "SELECT name, digest, rows, kept, receipt, file FROM batches "
+                f"{where} ORDER BY rowid",
                 values,
             ).fetchall()
         return [Batch(*row) for row in rows]

@@ -48,6 +48,11 @@ class Upload:
     digest: str
 
 
+def batch_name(number: int, party: int, turn: int) -> str:
+    """Of the batches that the shuffler sends a party; others do not count as delivered."""
+    return f"{number}-{party}-{turn}"
+
+
 def upload_bytes(agreement: Agreement, number: int) -> int:
     """The length of every upload of a round."""
     width = 1 + ID_BYTES + agreement.row_bytes(number)
