@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _RESUME = "Interrupted. Finished cells are kept; repeat the same command to go on. A cell that was "
 _RESUME += "cut short resumes under the same ledger name and is not charged twice."
-EXPERIMENTS = ("table2", "epsilons", "encoder", "hops", "degree")
 
 
 def compare(
@@ -144,14 +143,16 @@ def _points_table(found: Comparison) -> object:
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Which paper: gap.")],
+    paper: Annotated[
+        str, typer.Argument(metavar="PAPER", help="Which paper: a folder of papers/, such as gap.")
+    ],
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder with the data sets; missing ones are left.")
     ],
     quick: Annotated[bool, typer.Option("--quick", help="One seed, few cells.")] = False,
     only: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help=f"Which experiments. \\[{','.join(EXPERIMENTS)}]"),
+        typer.Option(metavar="A,B", help="Which experiments. \\[all of the configuration]"),
     ] = None,
     repeats: Annotated[
         int | None, typer.Option(metavar="R", min=1, help="Seeds. \\[the configuration's]")
@@ -185,7 +186,7 @@ def reproduce(
     """
     screen = Screen(as_json=as_json, quiet=quiet)
     with guarded(debug):
-        from tacit.study.reproduce import find_config, read_study
+        from tacit.study.paper import find_config, read_study
         from tacit.study.reproduce import reproduce as carry_out
 
         study = read_study(find_config(paper, config))

@@ -223,11 +223,12 @@ class Method(ABC):
         if graph is None:
             return fitted.outcome.posteriors
         graph = graph if isinstance(graph, Graph) else load(graph)
-        facts, known = graph.facts(), fitted.plan.facts
-        if (facts.features, facts.directed) != (known.features, known.directed):
+        known, width = fitted.plan.facts, graph.features.shape[1]
+        # Not graph.facts(): a graph to predict on needs no training nodes.
+        if (width, graph.directed) != (known.features, known.directed):
             raise PlanError(
                 "the new graph does not fit the model",
-                why=f"it has {facts.features} features, directed={facts.directed}; the model knows "
+                why=f"it has {width} features, directed={graph.directed}; the model knows "
                 f"{known.features} and directed={known.directed}",
                 remedy="bring it into the same form",
             )

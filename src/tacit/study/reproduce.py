@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.errors import PlanError
 from tacit.study.cells import Cell, OnCell, carry_out
-from tacit.study.compare import METHOD_WORDS, UNIT_WORDS, Point, points
+from tacit.study.compare import UNIT_WORDS, Point, points
 from tacit.study.folders import write_whole
+from tacit.study.paper import Line, Study, lines_of
 from tacit.study.pictures import Panel, Series, draw
-from tacit.study.recipe import Recipe, number, parse_split, typed_settings
+from tacit.study.recipe import Recipe, number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,48 +21,7 @@ if TYPE_CHECKING:
     from tacit.graph import Graph
     from tacit.privacy import Ledger
 
-CONFIG_FILE, EXPECTED_FILE, REPORT_FILE = "config.toml", "expected.json", "report.md"
-
-
-@dataclass(frozen=True)
-class Study:
-    """A configuration as read.
-
-    Attributes:
-        title: Of the paper.
-        repeats: Seeds.
-        seed: The first of them.
-        split: Shares of training, validation and test nodes.
-        delta: By unit.
-        data: What each data set is, by file name without ending.
-        ways: In which ways each recipe runs: words, accounting, settings.
-        experiments: Tables and sweeps by name.
-        quick: What ``--quick`` leaves.
-        expected: The paper's figures.
-    """
-
-    title: str
-    repeats: int
-    seed: int
-    split: tuple[float, float, float]
-    delta: Mapping[str, float]
-    data: Mapping[str, str]
-    ways: Mapping[str, Mapping[str, Any]]
-    experiments: Mapping[str, Mapping[str, Any]]
-    quick: Mapping[str, Any]
-    expected: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One recipe of an experiment and what it is called there."""
-
-    experiment: str
-    data: str
-    way: str
-    label: str
-    x: float | bool
-    recipe: Recipe
+REPORT_FILE = "report.md"
 
 
 @dataclass(frozen=True)
@@ -94,8 +53,8 @@ class Reproduced:
         return [
             grid
             for name in dict.fromkeys(line.experiment for line in self.lines)
-            for data in dict.fromkeys(x.data for x in self.lines if x.experiment == name)
-            for grid in (_table2(self, data) if name == "table2" else _sweep(self, name, data),)
+            for family in dict.fromkeys(x.family for x in self.lines if x.experiment == name)
+            for grid in (_grid(self, name, family),)
         ]
 
     def tables(self) -> list[Table]:
@@ -140,50 +99,6 @@ class Reproduced:
         }
 
 
-def find_config(paper: str, given: Path | None) -> Path:
-    """The paper's configuration: the one given, in ``papers/`` here, or in Tacit's checkout."""
-    if given is not None:
-        return given
-    checkout = Path(__file__).resolve().parents[3]
-    for root in (Path.cwd(), checkout):
-        path = root / "papers" / paper / CONFIG_FILE
-        if path.is_file():
-            return path
-    raise PlanError(
-        f"there is no papers/{paper}/{CONFIG_FILE} here",
-        why="papers are part of Tacit's checkout, not of an installed wheel",
-        remedy="run this in a checkout, or name the file with --config",
-    )
-
-
-def read_study(path: Path) -> Study:
-    """Read a configuration and the expected figures beside it.
-
-    Raises:
-        PlanError: The file cannot be read or lacks something.
-    """
-    import tomllib
-
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        beside = path.with_name(EXPECTED_FILE)
-        expected = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else {}
-        return Study(
-            title=data["title"],
-            repeats=data["repeats"],
-            seed=data["seed"],
-            split=parse_split(data["split"]),
-            delta=data["delta"],
-            data=data["data"],
-            ways=data["ways"],
-            experiments=data["experiments"],
-            quick=data.get("quick", {}),
-            expected=expected,
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise PlanError(f"{path} is not a configuration of a study", why=repr(error)) from error
-
-
 def reproduce(
     study: Study,
     data: Path,
@@ -210,7 +125,8 @@ def reproduce(
     Returns:
         Tables, pictures, and what to know about them.
     """
-    there = {name: path for name in study.data if (path := data / f"{name}.npz").is_file()}
+    files = {name: path for name in study.data if (path := data / f"{name}.npz").is_file()}
+    there = [*files, *study.generated]
     if not there:
         raise PlanError(
             f"{data} holds none of the study's data sets",
@@ -218,13 +134,19 @@ def reproduce(
             remedy="name the folder that holds them with --data",
         )
     names = only or (study.quick.get("only") if quick else None) or list(study.experiments)
-    kept = [n for n in there if not quick or n in study.quick.get("data", there)] or list(there)[:1]
-    lines = tuple(line for name in names for line in _lines(study, name, kept))
+    kept = [n for n in there if not quick or n in study.quick.get("data", there)] or there[:1]
+    lines = tuple(line for name in names for line in lines_of(study, name, kept))
+    if not lines:
+        raise PlanError(
+            f"{data} holds no data set of {', '.join(names)}",
+            why=f"found: {', '.join(files) or 'none'}",
+            remedy="name the folder that holds them with --data, or other experiments with --only",
+        )
     times = repeats or (study.quick.get("repeats", 1) if quick else study.repeats)
     recipes = list(dict.fromkeys((line.data, line.recipe) for line in lines))
     cells = [
         Cell(name, recipe, repeat, study.seed + repeat, study.split)
-        for name in kept
+        for name in dict.fromkeys(at for at, _ in recipes)
         for repeat in range(times)
         for at, recipe in recipes
         if at == name
@@ -235,14 +157,15 @@ def reproduce(
         from tacit.graph import load
 
         if name not in graphs:
-            graphs[name] = load(there[name])
+            graphs[name] = load(files[name]) if name in files else study.generate(name)
         return graphs[name]
 
     folder.mkdir(parents=True, exist_ok=True)
     results = carry_out(cells, folder, graph, ledger, on_cell=on_cell)
     found = {(point.data, point.recipe): point for point in points(results)}
-    missing = [name for name in study.data if name not in there]
-    remarks = tuple(f"{name}: {study.data[name]}." for name in kept)
+    missing = [name for name in study.data if name not in files]
+    used = dict.fromkeys(line.family for line in lines)
+    remarks = tuple(f"{name}: {study.words(name)}." for name in used)
     remarks += tuple(
         f"{name}: {claim}"
         for name, claim in study.expected.get("claims", {}).items()
@@ -255,62 +178,11 @@ def reproduce(
     pictures = {
         name: draw(_panels(made, name), folder / f"{name}.png", note=made.remarks[-1])
         for name in names
-        if name != "table2" and any(line.experiment == name for line in lines)
+        if _drawn(study, name) and any(line.experiment == name for line in lines)
     }
     made = Reproduced(study, lines, found, remarks, folder / REPORT_FILE, pictures)
     write_whole(made.report, _markdown(made))
     return made
-
-
-def _lines(study: Study, name: str, kept: Sequence[str]) -> list[Line]:
-    try:
-        experiment = study.experiments[name]
-    except KeyError as error:
-        raise PlanError(
-            f"there is no experiment {name!r}", remedy=f"one of {', '.join(study.experiments)}"
-        ) from error
-    made = []
-    for data in (d for d in experiment["data"] if d in kept):
-        for way in experiment["ways"]:
-            for row in experiment.get("rows", ()):
-                recipe = _recipe(study, way, row["method"], row["unit"], row["epsilon"], {})
-                made.append(Line(name, data, way, row["label"], recipe.epsilon, recipe))
-            made += _swept(study, name, experiment, data, way)
-    return made
-
-
-def _swept(
-    study: Study, name: str, experiment: Mapping[str, Any], data: str, way: str
-) -> list[Line]:
-    made = []
-    setting, values = experiment.get("setting"), experiment.get("values", (None,))
-    for unit, budgets in experiment.get("epsilons", {}).items():
-        for method in experiment.get("lines", ("gap",)):
-            for value in values:
-                for epsilon in budgets:
-                    chosen = {} if setting is None else {setting: value}
-                    recipe = _recipe(study, way, method, unit, epsilon, chosen)
-                    if setting is None:
-                        label, x = METHOD_WORDS[method], recipe.epsilon
-                    elif isinstance(value, bool):
-                        label, x = f"{setting} {'on' if value else 'off'}", recipe.epsilon
-                    else:
-                        label, x = f"ε = {number(recipe.epsilon)}", float(value)
-                    made.append(Line(name, data, way, label, x, recipe))
-    return made
-
-
-def _recipe(
-    study: Study, way: str, method: str, unit: str, epsilon: float, chosen: Mapping[str, Any]
-) -> Recipe:
-    made = Recipe(
-        method,
-        unit,
-        float(epsilon),
-        study.delta[unit],
-        accounting=study.ways[way]["accounting"],
-    )
-    return made.with_settings(typed_settings(method, {**study.ways[way]["settings"], **chosen}))
 
 
 def _shown(point: Point) -> str:
@@ -318,9 +190,21 @@ def _shown(point: Point) -> str:
     return text if point.repeats < 2 else f"{text} ± {100 * (point.high - point.mean):.1f}"
 
 
-def _table2(made: Reproduced, data: str) -> tuple[str, list[str], list[list[str]]]:
-    study, lines = made.study, [x for x in made.lines if (x.experiment, x.data) == ("table2", data)]
-    figures = study.expected.get("table2", {}).get(data, {})
+def _drawn(study: Study, name: str) -> bool:
+    """Whether an experiment has an axis; a plain table has none."""
+    experiment = study.experiments[name]
+    return "rows" not in experiment or any(data in study.generated for data in experiment["data"])
+
+
+def _grid(made: Reproduced, name: str, family: str) -> tuple[str, list[str], list[list[str]]]:
+    if _drawn(made.study, name):
+        return _sweep(made, name, family)
+    return _table(made, name, family)
+
+
+def _table(made: Reproduced, name: str, data: str) -> tuple[str, list[str], list[list[str]]]:
+    study, lines = made.study, [x for x in made.lines if (x.experiment, x.data) == (name, data)]
+    figures = study.expected.get(name, {}).get(data, {})
     sources = list(dict.fromkeys(source for row in figures.values() for source in row))
     ways = list(dict.fromkeys(line.way for line in lines))
     rows = []
@@ -334,15 +218,15 @@ def _table2(made: Reproduced, data: str) -> tuple[str, list[str], list[list[str]
                 label,
                 "0" if free else number(recipe.epsilon),
                 *("" if value is None else f"{value:.1f}" for value in theirs),
-                *(_shown(made.point(mine[way])) for way in ways),
+                *(_shown(made.point(mine[way])) if way in mine else "" for way in ways),
             ]
         )
     heads = ["method", "ε", *sources, *(study.ways[way]["words"] for way in ways)]
-    return f"{study.experiments['table2']['title']}, {data}", heads, rows
+    return f"{study.experiments[name]['title']}, {data}", heads, rows
 
 
-def _sweep(made: Reproduced, name: str, data: str) -> tuple[str, list[str], list[list[str]]]:
-    lines = [line for line in made.lines if (line.experiment, line.data) == (name, data)]
+def _sweep(made: Reproduced, name: str, family: str) -> tuple[str, list[str], list[list[str]]]:
+    lines = [line for line in made.lines if (line.experiment, line.family) == (name, family)]
     xs = sorted({float(line.x) for line in lines})
     groups: dict[tuple[str, str, str], dict[float, Line]] = {}
     for line in lines:
@@ -356,26 +240,32 @@ def _sweep(made: Reproduced, name: str, data: str) -> tuple[str, list[str], list
         for (unit, way, label), group in groups.items()
     ]
     heads = [_axis(made.study, name), *(number(x) for x in xs)]
-    return f"{made.study.experiments[name]['title']}, {data}", heads, rows
+    return f"{made.study.experiments[name]['title']}, {family}", heads, rows
+
+
+_AXES = {"hops": "hops K", "max_degree": "degree bound D", "k": "links that change, k", "phi": "φ"}
 
 
 def _axis(study: Study, name: str) -> str:
-    setting = study.experiments[name].get("setting")
-    return {"hops": "hops K", "max_degree": "degree bound D"}.get(str(setting), "privacy budget ε")
+    """What stands below: the family's varied argument, the setting swept, or epsilon."""
+    experiment = study.experiments[name]
+    varied = [study.generated[d]["vary"] for d in experiment["data"] if d in study.generated]
+    swept = varied[0] if varied else experiment.get("setting")
+    return _AXES.get(str(swept), "privacy budget ε")
 
 
 def _panels(made: Reproduced, name: str) -> list[Panel]:
     lines = [line for line in made.lines if line.experiment == name]
     labels = list(dict.fromkeys(line.label for line in lines))
     panels = []
-    for data, unit, way in dict.fromkeys((x.data, x.recipe.unit, x.way) for x in lines):
+    for family, unit, way in dict.fromkeys((x.family, x.recipe.unit, x.way) for x in lines):
         series = []
         for style, label in enumerate(labels):
             mine = sorted(
                 (
                     x
                     for x in lines
-                    if (x.data, x.recipe.unit, x.way, x.label) == (data, unit, way, label)
+                    if (x.family, x.recipe.unit, x.way, x.label) == (family, unit, way, label)
                 ),
                 key=lambda line: float(line.x),
             )
@@ -392,9 +282,9 @@ def _panels(made: Reproduced, name: str) -> list[Panel]:
                     tuple(point.high for point in found),
                 )
             )
-        title = f"{UNIT_WORDS[unit]}\n{made.study.ways[way]['words']}, {data}"
+        title = f"{UNIT_WORDS[unit]}\n{made.study.ways[way]['words']}, {family}"
         axis = _axis(made.study, name)
-        panels.append(Panel(title, axis, tuple(series), x_log=axis != "hops K"))
+        panels.append(Panel(title, axis, tuple(series), x_log=axis not in ("hops K", "φ")))
     return panels
 
 
