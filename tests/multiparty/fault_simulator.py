@@ -31,6 +31,8 @@ from tacit.multiparty.shuffler import Shuffler
 USERS, LINKS = 5, 2
 ROLES = ("coordinator", "shuffler", "server", "user", "party-0", "party-1", "party-2")
 STEPS = ("written", "synced", "renamed", "settled", "storing", "stored")
+LOST = ("", "lost")
+REPLAYS = ("same", "layer", "session", "flip", "other", "reversed")
 Operation = tuple[str, ...]
 
 
@@ -189,7 +191,7 @@ class Simulation:
         party, number, name, names, rows = self.sent[int(which) % len(self.sent)]
         role, session = self.local.get(f"party-{party}"), self.facts.digest
         if how == "layer":
-            number = (number + 1) % (len(self.facts.rounds) + 1)
+            number = (number + 1) % (len(self.facts.plan.rounds) + 1)
         if how == "session":
             session = bytes(32)
         if how == "flip":
@@ -218,7 +220,7 @@ class Simulation:
     def do_old(self, name: str) -> None:
         """Restart with the configuration of yesterday: refused, and nothing is touched."""
         self.local.kill(name)
-        old = replace(self.local, agreement=replace(self.facts, fraction_bits=BITS - 1))
+        old = replace(self.local, agreement=replace(self.facts, seconds=1.0))
         old.sealing, old.publics = self.local.sealing, self.local.publics
         try:
             old.get(name)
@@ -301,12 +303,12 @@ def generate(seed: int, length: int = 60) -> list[Operation]:
         made.append(
             rng.choice(
                 [
-                    ("crash", name, rng.choice(STEPS), str(rng.randrange(3)), rng.choice(["", "lost"])),
+                    ("crash", name, rng.choice(STEPS), str(rng.randrange(3)), rng.choice(LOST)),
                     ("crash", name, rng.choice(STEPS), "0", "lost"),
                     ("kill", name),
                     ("full", name),
                     ("lose", rng.choice(["request", "response", "twice"])),
-                    ("replay", which, rng.choice(["same", "layer", "session", "flip", "other", "reversed"])),
+                    ("replay", which, rng.choice(REPLAYS)),
                     ("resend", which, rng.choice(["same", "header", "short", "long"])),
                     ("old", name),
                     ("second", name),

@@ -9,7 +9,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.multiparty.agent import Agent, Lists
-from tacit.multiparty.agreement import REGISTRATION, Agreement, Dummies, Round
+from tacit.multiparty.agreement import REGISTRATION, Agreement
 from tacit.multiparty.certificates import Identity
 from tacit.multiparty.coordinator import Coordinator
 from tacit.multiparty.disk import Disk
@@ -17,6 +17,7 @@ from tacit.multiparty.driving import drive_party, drive_server, drive_shuffler
 from tacit.multiparty.party import Party
 from tacit.multiparty.ring import Stream
 from tacit.multiparty.server import Server
+from tacit.multiparty.session import Dummies, Round, SessionPlan
 from tacit.multiparty.shuffler import Shuffler
 from tacit.privacy.noise import NoiseSource
 
@@ -24,14 +25,23 @@ SESSION = "5e" * 16
 BITS = 14
 
 
-def agreement(users=6, links=3, widths=(2,), std=1.0, **changes) -> Agreement:
-    rounds = tuple(Round(f"round-{j + 1}", width, std) for j, width in enumerate(widths))
+def agreement(
+    users=6, links=3, widths=(2,), std=1.0, seconds=600.0, to=None, **changes
+) -> Agreement:
+    """A session of 3 parties, 2 shares, 1 colluder, whose parties draw noise of ``std`` each."""
+    contents = ("features", "labels", "profile", "summary")
+    rounds = tuple(
+        Round(content, 1, goes, width, std * 2**0.5)
+        for content, width, goes in zip(contents, widths, to or ["lists"] * 4, strict=False)
+    )
     facts = {
-        "session": SESSION, "users": users, "links": links, "parties": 3, "shares": 2,
-        "colluding": 1, "bits": 32, "fraction_bits": BITS, "rounds": rounds,
-        "dummies": Dummies(std=1.0, shift=2, most=3),
+        "users": users, "features": 4, "classes": 3, "width": 4, "projection": "gaussian",
+        "projection_seed": 0, "parties": 3, "shares": 2, "colluding": 1, "bits": 32,
+        "fraction_bits": BITS, "longest": links, "degree": 0, "self_link": False,
+        "scaling": "dummy", "with_val": False, "noise": "gaussian",
+        "dummies": Dummies("gaussian", shift=2, std=1.0), "rounds": rounds,
     }  # fmt: skip
-    return Agreement(**{**facts, **changes})
+    return Agreement(SESSION, SessionPlan(**{**facts, **changes}), most=3, seconds=seconds)
 
 
 def lists(users: int, links: int, seed: int = 0) -> Lists:
@@ -69,7 +79,7 @@ class Local:
     seed: int = 7
 
     def __post_init__(self) -> None:
-        m = self.agreement.parties
+        m = self.agreement.plan.parties
         self.sealing = [X25519PrivateKey.generate() for _ in range(m)]
         self.publics = {p: self.sealing[p].public_key() for p in range(m)}
         self.roles: dict[str, object] = {}
@@ -118,7 +128,7 @@ class Local:
 
     def identity(self, name: str) -> Identity:
         if name == "user":
-            return Identity(self.agreement.session, "user", 0, self.agreement.users - 1)
+            return Identity(self.agreement.session, "user", 0, self.agreement.plan.users - 1)
         role, _, number = name.partition("-")
         n = int(number or 0)
         return Identity(self.agreement.session, role, n, n)
@@ -178,5 +188,5 @@ class Local:
 
     def exact(self, number: int) -> np.ndarray:
         """Sum of the parties' totals without noise, decoded."""
-        totals = [self.get(f"party-{p}").exact(number) for p in range(self.agreement.parties)]
+        totals = [self.get(f"party-{p}").exact(number) for p in range(self.agreement.plan.parties)]
         return self.agreement.ring.decode(np.sum(totals, axis=0, dtype=self.agreement.ring.dtype))

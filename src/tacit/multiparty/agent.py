@@ -9,7 +9,7 @@ changed in between is never sealed under the same nonce.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,8 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
 from tacit.errors import SessionError
-from tacit.multiparty.agreement import PAD, REGISTRATION, Agreement
+from tacit.multiparty.agreement import EVERYONE, PAD, REGISTRATION, Agreement
 from tacit.multiparty.disk import Disk
+from tacit.multiparty.records import draw_dummies
 from tacit.multiparty.ring import SEED_BYTES, Ring, Stream, choose_parties, last_share
 from tacit.multiparty.sealing import ID_BYTES, Slot, seal_slot, seal_value
 from tacit.multiparty.slots import Bytes
@@ -38,7 +39,7 @@ _SLOTS = "slots.npz"
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Whom each of an agent's users lists: ``indices[indptr[j]:indptr[j + 1]]`` for the j-th."""
+    """To whom each of an agent's users sends: ``indices[indptr[j]:indptr[j + 1]]`` for the j-th."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int64]
@@ -71,11 +72,11 @@ class Agent:
     ) -> None:
         self.agreement, self.first, self.count = agreement, first, len(lists.indptr) - 1
         lengths = np.diff(lists.indptr)
-        if self.count < 1 or not 0 <= first <= first + self.count <= agreement.users:
+        if self.count < 1 or not 0 <= first <= first + self.count <= agreement.plan.users:
             raise SessionError("an agent acts for users of the session")
-        if lengths.max(initial=0) > agreement.links:
+        if lengths.max(initial=0) > agreement.plan.longest:
             raise SessionError(
-                f"a list has {lengths.max()} links where the session allows {agreement.links}",
+                f"a list has {lengths.max()} links where the session allows {agreement.plan.longest}",
                 remedy="cut lists to the session's bound, reading each list alone",
             )
         self.store = Store(folder, f"user {first} {agreement.digest.hex()}", disk)
@@ -111,7 +112,7 @@ class Agent:
             SessionError: The rows are not those that this round began with.
         """
         agreement, ring = self.agreement, self.agreement.ring
-        if rows.shape != (self.count, agreement.round(number).width):
+        if rows.shape != (self.count, agreement.round(number).columns):
             raise SessionError(f"rows {rows.shape} do not fit round {number}")
         words = ring.encode(rows)
         held = sha256(ring.to_bytes(words)).hexdigest()
@@ -128,7 +129,7 @@ class Agent:
             yield self.first + j, self._seal(number, j, words[j])
 
     def _register(self, j: int) -> bytes:
-        agreement, shares = self.agreement, self.agreement.shares
+        agreement, shares = self.agreement, self.agreement.plan.shares
         parties, names, rows = [], [], []
         for s in range(agreement.slots):
             name, chosen = self._names[j, s].tobytes(), self._chosen[j, s].tobytes()
@@ -150,7 +151,11 @@ class Agent:
     def _seal(self, number: int, j: int, value: Any) -> bytes:
         agreement, ring = self.agreement, self.agreement.ring
         zero, sealed = np.zeros_like(value), []
-        for s in range(agreement.slots):
+        if agreement.round(number).to == "everyone":
+            used = range(agreement.listed, agreement.slots)
+        else:
+            used = range(agreement.listed)
+        for s in used:
             seeds = [seed.tobytes() for seed in self._seeds[j, s]]
             plain = value if self._real[j, s] else zero
             share = ring.to_bytes(last_share(plain, seeds[:-1], ring, nonce=number))
@@ -158,41 +163,45 @@ class Agent:
             sealed.append(seal_value(share, seeds[-1], agreement.digest, number, name))
         rows = np.frombuffer(b"".join(sealed), np.uint8)
         size = agreement.row_bytes(number)
-        to = np.ascontiguousarray(self._chosen[j, :, -1])
+        part = slice(used.start, used.stop)
+        to = np.ascontiguousarray(self._chosen[j, part, -1])
         return pack_upload(
-            agreement, number, self.first + j, to, self._names[j], rows.reshape(-1, size)
+            agreement, number, self.first + j, to, self._names[j, part], rows.reshape(-1, size)
         )
+
+    @property
+    def dummies(self) -> NDArray[np.int64]:
+        """How many dummies each user made."""
+        own = (self._keys < EVERYONE) & ~self._real
+        return np.asarray(own.sum(axis=1), np.int64)
 
     def close(self) -> None:
         """Let go of the folder."""
         self.store.close()
 
 
-def later_rows(released: Rows, weights: NDArray[np.float32], fraction_bits: int) -> Rows:
-    """What users add in a round that continues another: their own released rows at norm 1."""
-    from tacit.aggregate import to_grid, unit_rows
-
-    return to_grid(unit_rows(released.astype(np.float32)), fraction_bits, weights)
-
-
 def _draw(
     agreement: Agreement, first: int, lists: Lists, source: NoiseSource, stream: Stream
 ) -> bytes:
     """All slots of an agent's users, in random order within each user, as one npz file."""
-    users, slots, shares = len(lists.indptr) - 1, agreement.slots, agreement.shares
-    lengths, dummies = np.diff(lists.indptr), dummy_counts(agreement, users, source)
+    users, slots = len(lists.indptr) - 1, agreement.slots
+    plan, listed = agreement.plan, agreement.listed
+    shares, lengths = plan.shares, np.diff(lists.indptr)
+    dummies = np.minimum(draw_dummies(plan.dummies, users, source), agreement.most)
     keys = np.full((users, slots), PAD, np.uint32)
     real = np.zeros((users, slots), bool)
     for j in range(users):
         links, own = int(lengths[j]), int(dummies[j])
-        keys[j, :links] = lists.indices[lists.indptr[j] : lists.indptr[j + 1]]
-        keys[j, links : links + own] = first + j
-        real[j, :links] = True
-        order = np.argsort(stream.words(slots, Ring(64)), kind="stable")
-        keys[j], real[j] = keys[j, order], real[j, order]
+        if listed:
+            keys[j, :links] = lists.indices[lists.indptr[j] : lists.indptr[j + 1]]
+            keys[j, links : links + plan.self_link + own] = first + j
+            real[j, : links + plan.self_link] = True
+            order = np.argsort(stream.words(listed, Ring(64)), kind="stable")
+            keys[j, :listed], real[j, :listed] = keys[j, order], real[j, order]
+        keys[j, listed:], real[j, listed:] = EVERYONE, True
     random = stream.words((users, slots, (ID_BYTES + shares * SEED_BYTES) // 4), Ring(32))
     raw: Bytes = random.view(np.uint8)
-    chosen = choose_parties(users * slots, agreement.parties, shares, stream)
+    chosen = choose_parties(users * slots, plan.parties, shares, stream)
     found = io.BytesIO()
     np.savez(
         found,
@@ -203,20 +212,3 @@ def _draw(
         parties=chosen.reshape(users, slots, shares),
     )
     return found.getvalue()
-
-
-def dummy_counts(agreement: Agreement, users: int, source: NoiseSource) -> NDArray[np.int64]:
-    """How many dummies each user makes (proofs/dpa.md, Theorem 4)."""
-    wanted = agreement.dummies
-    if wanted.most == 0:
-        return np.zeros(users, np.int64)
-    if wanted.kind == "gaussian":
-        drawn = wanted.shift + source.gaussian(wanted.std, users)
-    else:
-        # floor(s E) fails with probability exp(-1/s) each time: geometric of this rate.
-        drawn = source.exponential(-1.0 / np.log1p(-wanted.rate), users)
-    return np.clip(drawn, 0, wanted.most)
-
-
-Send = Callable[[bytes], Any]
-"""Sends one upload and returns once it is acknowledged."""

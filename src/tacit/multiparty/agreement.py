@@ -13,8 +13,9 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-from tacit.errors import SessionError
-from tacit.multiparty.ring import Ring, check_sharing
+from tacit.errors import PlanError, SessionError
+from tacit.multiparty.ring import Ring
+from tacit.multiparty.session import Round, SessionPlan
 
 REGISTRATION = 0
 """The round in which slots are registered; the rounds that carry values count from 1."""
@@ -22,45 +23,11 @@ REGISTRATION = 0
 PAD = 0xFFFFFFFF
 """The key of a slot that only fills an upload up to the constant count."""
 
+EVERYONE = 0xFFFFFFFE
+"""The key of the one slot of each user whose values go to everyone's sum."""
 
-@dataclass(frozen=True)
-class Round:
-    """One exchange of values.
-
-    Attributes:
-        name: Such as ``features-1``.
-        width: Words per row.
-        std: Standard deviation of one party's noise, where a row has norm 1; 0 draws none, and
-            then the round promises nothing (proofs/dpa.md, Theorem 6).
-        source: The earlier round whose released rows are the values; empty for the record itself.
-        event: What the round costs, as :func:`tacit.privacy.events.event_to_json` writes it.
-    """
-
-    name: str
-    width: int
-    std: float
-    source: str = ""
-    event: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Dummies:
-    """How many empty slots a user makes under its own key: a public distribution.
-
-    Attributes:
-        kind: ``gaussian``: ``max(0, shift + round(N(0, std²)))``; ``geometric``: failures before
-            a success of probability ``rate``, the paper's.
-        std: Of the Gaussian.
-        shift: Of the Gaussian.
-        rate: Of the geometric.
-        most: Where the count is cut off, so that uploads have a constant size.
-    """
-
-    kind: str = "gaussian"
-    std: float = 0.0
-    shift: int = 0
-    rate: float = 0.5
-    most: int = 0
+COUNTS = "counts"
+"""Under which the cost of the numbers of slots is named."""
 
 
 @dataclass(frozen=True)
@@ -69,65 +36,60 @@ class Agreement:
 
     Attributes:
         session: Its name, 32 hexadecimal digits drawn at random.
-        users: Number of users; user u's rows are summed under key u.
-        links: Most links of a list: longer lists are cut before they reach this room.
-        parties: m.
-        shares: t.
-        colluding: c.
-        bits: Of the ring.
-        fraction_bits: Of the grid.
-        rounds: What is exchanged, in order.
-        dummies: How many empty slots there are.
-        seconds: How long each round stays open; it closes early when every user has been heard.
-        event: What the numbers of slots cost, charged once.
+        plan: What it does.
+        most: Where a user's number of dummies is cut off, so that uploads have a constant size.
+        seconds: How long a round stays open or may stand still; it closes early when every user
+            has been heard.
+        events: What each round costs, by its name, and the numbers of slots under ``counts``; as
+            :func:`tacit.privacy.events.event_to_json` writes it.
     """
 
     session: str
-    users: int
-    links: int
-    parties: int
-    shares: int
-    colluding: int
-    bits: int
-    fraction_bits: int
-    rounds: tuple[Round, ...]
-    dummies: Dummies = field(default_factory=Dummies)
+    plan: SessionPlan
+    most: int
     seconds: float = 600.0
-    event: Mapping[str, Any] | None = None
+    events: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_sharing(self.parties, self.shares, self.colluding)
-        names = [step.name for step in self.rounds]
-        known = all(
-            step.source in ("", *names[:place]) and 1 <= step.width <= 1 << 20 and step.std >= 0
-            for place, step in enumerate(self.rounds)
-        )
-        if not self.rounds or len(set(names)) < len(names) or not known:
+        plan = self.plan
+        names = [turn.name for turn in plan.rounds]
+        if len(set(names)) < len(names) or not len(names) <= 1000:
+            raise SessionError("the rounds of a session need different names, at most 1,000")
+        if not all(1 <= turn.columns <= 1 << 20 and turn.noise_std >= 0 for turn in plan.rounds):
+            raise SessionError("a round needs columns, at most 2^20, and no negative noise")
+        if not (1 <= plan.users < 2**31 and 0 <= plan.longest <= 1 << 20 and self.seconds > 0):
+            raise SessionError("a session needs users, a bound on lists, and time")
+        if not 0 <= self.most <= 1 << 24 or self.slots < 1:
+            raise SessionError("a session needs at least one slot per user")
+        if plan.noise != "gaussian":
             raise SessionError(
-                "the rounds of a session need different names, a width, and earlier sources"
+                "parties draw Gaussian noise only",
+                why="distributed Laplace noise has a factor that all of them know (proofs/dpa.md)",
+                remedy="plan the session with distribution=gaussian",
             )
-        if len(self.rounds) > 1000:
-            raise SessionError("a session has at most 1,000 rounds")
-        if not (1 <= self.users < 2**31 and 0 <= self.links <= 1 << 20 and self.seconds > 0):
-            raise SessionError("a session needs users, a bound on links, and time")
-        if self.dummies.kind not in ("gaussian", "geometric") or self.slots < 1:
-            raise SessionError("dummies are gaussian or geometric, and there is at least one slot")
-        largest = max((step.std for step in self.rounds), default=0.0) * self.parties**0.5
-        if not self.ring.holds(self.users, self.fraction_bits, largest):
+        loudest = max(plan.party_std(turn) for turn in plan.rounds) * plan.parties**0.5
+        if not plan.ring.holds(plan.users, plan.fraction_bits, loudest):
             raise SessionError(
-                f"a sum over {self.users:,} users does not fit {self.bits} bits",
+                f"a sum over {plan.users:,} users does not fit {plan.bits} bits",
                 remedy="use 64 bits, or fewer fraction bits",
             )
 
     @property
     def ring(self) -> Ring:
         """The ring of the shares."""
-        return Ring(self.bits)
+        return self.plan.ring
+
+    @property
+    def listed(self) -> int:
+        """Slots per user for lists: links, the self-link, dummies and padding together."""
+        if not any(turn.to == "lists" for turn in self.plan.rounds):
+            return 0
+        return self.plan.longest + int(self.plan.self_link) + self.most
 
     @property
     def slots(self) -> int:
-        """Slots of every upload: links, dummies and padding together."""
-        return self.links + self.dummies.most
+        """Slots of every user; the last one goes to everyone's sum, where a round has one."""
+        return self.listed + any(turn.to == "everyone" for turn in self.plan.rounds)
 
     @cached_property
     def digest(self) -> bytes:
@@ -140,21 +102,35 @@ class Agreement:
         Raises:
             SessionError: There is none.
         """
-        if not 1 <= number <= len(self.rounds):
+        if not 1 <= number <= len(self.plan.rounds):
             raise SessionError(f"this session has no round {number}")
-        return self.rounds[number - 1]
+        return self.plan.rounds[number - 1]
 
     def row_bytes(self, number: int) -> int:
         """Bytes of one sealed row in a round, the same for every slot."""
         from tacit.multiparty.sealing import SLOT_OVERHEAD, TAG_BYTES
 
         if number == REGISTRATION:
-            return SLOT_OVERHEAD + self.shares
-        return self.round(number).width * self.ring.word_bytes + TAG_BYTES
+            return SLOT_OVERHEAD + self.plan.shares
+        return self.round(number).columns * self.ring.word_bytes + TAG_BYTES
 
     def rows(self, number: int) -> int:
         """Rows of one user's upload in a round: a slot is registered at t parties."""
-        return self.slots * (self.shares if number == REGISTRATION else 1)
+        if number == REGISTRATION:
+            return self.slots * self.plan.shares
+        return 1 if self.round(number).to == "everyone" else self.listed
+
+    def shape(self, number: int) -> tuple[int, int]:
+        """Keys and columns of a round's totals."""
+        return self.plan.shape(self.round(number))
+
+    @property
+    def shows_whole(self) -> bool:
+        """Whether users are given whole releases, because their answers read them at home.
+
+        Asking for the rows of one's list would say who is on it.
+        """
+        return any(turn.content == "summary" for turn in self.plan.rounds)
 
     def to_json(self) -> str:
         """One line, the same for equal agreements."""
@@ -169,12 +145,17 @@ class Agreement:
         """
         try:
             data = json.loads(text)
-            data["rounds"] = tuple(Round(**step) for step in data["rounds"])
-            data["dummies"] = Dummies(**data["dummies"])
+            data["plan"] = SessionPlan.from_dict(data["plan"])
             return cls(**data)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, PlanError) as error:
             raise SessionError(
                 "this is not the agreement of a session",
                 why=str(error),
                 remedy="copy session.json from the coordinator",
             ) from error
+
+
+def event_of(agreement: Agreement, number: int) -> tuple[str, Mapping[str, Any] | None]:
+    """What a round is called and costs; round 0 are the numbers of slots."""
+    name = COUNTS if number == REGISTRATION else agreement.round(number).name
+    return name, agreement.events.get(name)

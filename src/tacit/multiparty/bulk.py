@@ -93,7 +93,7 @@ class PartyServer(flight.FlightServerBase):  # type: ignore[misc]
         return caller
 
     def _check_round(self, number: int) -> None:
-        if not 0 <= number <= len(self._party.agreement.rounds):
+        if not 0 <= number <= len(self._party.agreement.plan.rounds):
             raise RefusedError("round", f"round {number} does not exist")
 
     def _read(self, reader: Any, number: int) -> tuple[Bytes, Bytes]:

@@ -125,7 +125,7 @@ class Coordinator:
         elif kind == "uploads":
             if number == now["round"] and now["phase"] == Phase.OPEN:
                 self.counts.add(f"uploads in round {number}", 0)
-                if isinstance(body, int) and body >= self.agreement.users:
+                if isinstance(body, int) and body >= self.agreement.plan.users:
                     self._freeze()
         elif number > now["round"] or (number == now["round"] and now["phase"] == Phase.OPEN):
             raise RefusedError("round", f"{kind} for round {number} before it was frozen")
@@ -198,7 +198,7 @@ class Coordinator:
             if late:
                 self._freeze()
             return late
-        everyone = self.agreement.parties
+        everyone = self.agreement.plan.parties
         if phase is Phase.FROZEN:
             said = self._said(number, "reconciled")
             if len(said) == everyone:
@@ -239,7 +239,7 @@ class Coordinator:
         return True
 
     def _open_next(self, number: int) -> None:
-        if number == len(self.agreement.rounds):
+        if number == len(self.agreement.plan.rounds):
             self.store.put({"now": {**self.store.get("now"), "done": True}})
         else:
             opened = self._opened(number + 1)
@@ -252,7 +252,7 @@ class Coordinator:
             return "the shuffler"
         kind = "reconciled" if phase is Phase.FROZEN else "aggregated"
         heard = self._said(number, kind)
-        lost = [str(p) for p in range(self.agreement.parties) if str(p) not in heard]
+        lost = [str(p) for p in range(self.agreement.plan.parties) if str(p) not in heard]
         return f"party {', '.join(lost)}"
 
     def status(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Deployment:
         self.folder, self.agreement = folder.resolve(), agreement
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.names = ["registry", "coordinator", "shuffler", "server"]
-        self.names += [f"party-{p}" for p in range(agreement.parties)]
+        self.names += [f"party-{p}" for p in range(agreement.plan.parties)]
         self.names += [f"user-{first}" for first, _, _ in records]
         if not (self.folder / "session.json").exists():
             self._write(records, charging, connections)
@@ -69,9 +69,11 @@ class Deployment:
         authority = Authority.create()
         _write(self.folder / "authority.pem", authority.certificate.decode())
         _write(self.folder / "authority.key", authority.key_pem.decode())
-        ports = iter(free_ports(4 + self.agreement.parties))
-        at = {name: f"{HOST}:{next(ports)}" for name in self.names[: 4 + self.agreement.parties]}
-        parties = [at[f"party-{p}"] for p in range(self.agreement.parties)]
+        ports = iter(free_ports(4 + self.agreement.plan.parties))
+        at = {
+            name: f"{HOST}:{next(ports)}" for name in self.names[: 4 + self.agreement.plan.parties]
+        }
+        parties = [at[f"party-{p}"] for p in range(self.agreement.plan.parties)]
         ranges = {f"user-{first}": (first, last, path) for first, last, path in records}
         tokens = {}
         for name in self.names:
@@ -220,7 +222,7 @@ class Deployment:
         )
         seconds = payload = 0.0
         heard = self.status("shuffler")["counts"]["uploads by round"]
-        for number in range(1, len(self.agreement.rounds) + 1):
+        for number in range(1, len(self.agreement.plan.rounds) + 1):
             seconds += when[f"when {number} delivered"] - when[f"when {number} open"]
             rows = heard[str(number)] * self.agreement.rows(number)
             payload += rows * self.agreement.row_bytes(number)

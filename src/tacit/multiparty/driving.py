@@ -78,7 +78,7 @@ def drive_party(party: Party, report: Report, held: Callable[[int, int], bytes])
     if party.state(number).phase is Phase.OPEN and orders["delivered"] is not None:
         party.freeze(number, int(orders["delivered"][str(party.number)]))
     if party.state(number).phase is Phase.FROZEN:
-        others = [p for p in range(agreement.parties) if p != party.number]
+        others = [p for p in range(agreement.plan.parties) if p != party.number]
         try:
             party.reconcile(number, {other: held(other, number) for other in others})
         except RefusedError as refusal:
@@ -106,7 +106,7 @@ def _check_agreed(party: Party, number: int, orders: Orders) -> None:
     said = orders["pairs"] or {}
     mine = party.state(number).to_dict()["pairs"]
     own = {other: list(common) for other, common in mine.items()}
-    if len(said) != party.agreement.parties or agreed_hash(said) != orders["agreed"]:
+    if len(said) != party.agreement.plan.parties or agreed_hash(said) != orders["agreed"]:
         raise SessionError("the coordinator's agreement is not over what the parties said")
     if {other: list(common) for other, common in said[str(party.number)].items()} != own:
         raise SessionError("the coordinator's agreement is over other slots than this party's")

@@ -64,7 +64,7 @@ def enrol(config: RoleConfig, deadline: float) -> Enrolled:
         while True:
             said = json.loads(_patient(registry, "directory", b"{}", deadline))
             agreement = Agreement.from_json(json.dumps(said["agreement"]))
-            if len(said["parties"]) == agreement.parties:
+            if len(said["parties"]) == agreement.plan.parties:
                 break
             _sleep(deadline, "the parties to enrol")
     if held.identity.session != agreement.session:

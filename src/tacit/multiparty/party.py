@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from tacit.errors import SessionError
 from tacit.multiparty import batches
-from tacit.multiparty.agreement import PAD, REGISTRATION, Agreement
+from tacit.multiparty.agreement import EVERYONE, PAD, REGISTRATION, Agreement
 from tacit.multiparty.disk import Disk, digest
 from tacit.multiparty.refusals import ABORTING, Counts, RefusedError
 from tacit.multiparty.ring import Words, add_by_key, expand, mask_words, noise_words
@@ -73,7 +73,7 @@ class Party:
         source: NoiseSource,
         disk: Disk | None = None,
     ) -> None:
-        if set(peers) != set(range(agreement.parties)) - {number}:
+        if set(peers) != set(range(agreement.plan.parties)) - {number}:
             raise SessionError("a party needs the key of every other party")
         self.agreement, self.number, self.counts = agreement, number, Counts()
         self._sealing, self._source, self._lock = sealing, source, RLock()
@@ -155,7 +155,7 @@ class Party:
         if session != self.agreement.digest:
             raise RefusedError("session", "a batch of another session")
         self._check_alive()
-        if not _NAME.fullmatch(name) or not 0 <= number <= len(self.agreement.rounds):
+        if not _NAME.fullmatch(name) or not 0 <= number <= len(self.agreement.plan.rounds):
             raise RefusedError("round", "a batch with a senseless name or round")
         if len(rows) > MOST_ROWS:
             raise RefusedError("oversize", f"a batch of {len(rows):,} rows")
@@ -198,13 +198,13 @@ class Party:
         for name, row in zip(_rows(names), _rows(rows), strict=True):
             try:
                 slot = open_slot(
-                    row, self._sealing, agreement.digest, self.number, agreement.shares
+                    row, self._sealing, agreement.digest, self.number, agreement.plan.shares
                 )
                 if slot.name != name:
                     raise RefusedError("slot", "an envelope under another slot's name")
-                if slot.key >= agreement.users and slot.key != PAD:
+                if slot.key >= agreement.plan.users and slot.key not in (EVERYONE, PAD):
                     raise RefusedError("slot", "a slot for a key that does not exist")
-                if max(slot.parties) >= agreement.parties:
+                if max(slot.parties) >= agreement.plan.parties:
                     raise RefusedError("role", "a slot for a party that does not exist")
             except RefusedError as refusal:
                 tally[f"refused {refusal.cause}"] += 1
@@ -231,6 +231,8 @@ class Party:
         tally = Counter[str](kept=0, repeated=0)
         place, sealed, tags = table.find(names), _rows(rows), rows[:, -TAG_BYTES:]
         known = np.flatnonzero(place >= 0)
+        # A slot for lists has no place in a round for everyone, nor the other way round.
+        known = known[self._meant(number)[place[known]]]
         own = known[table.receives(self.number)[place[known]]]
         tally["refused slot"] += len(rows) - len(known)
         tally["refused role"] += len(known) - len(own)
@@ -318,7 +320,12 @@ class Party:
         table = self._slots
         if number == REGISTRATION:
             return np.ones(len(table), bool)
-        return self._have | ~table.receives(self.number)
+        return (self._have | ~table.receives(self.number)) & self._meant(number)
+
+    def _meant(self, number: int) -> Flags:
+        """The slots that take part in a round."""
+        everyone = self._slots.for_everyone()
+        return everyone if self.agreement.round(number).to == "everyone" else ~everyone
 
     # -- aggregation --------------------------------------------------------------------------
 
@@ -342,7 +349,7 @@ class Party:
     def release(self, number: int, reports: Mapping[str, tuple[str, str]]) -> None:
         """From now on the server may have the share."""
         with self._lock:
-            self._apply(number, Release(reports, self.agreement.parties, str(self.number)))
+            self._apply(number, Release(reports, self.agreement.plan.parties, str(self.number)))
 
     def share(self, number: int) -> bytes:
         """The noisy share, for the server, once the round is released."""
@@ -364,30 +371,31 @@ class Party:
         """The sum of this party's shares by key, before noise and mask: never leaves the party."""
         self._enter(number)
         agreement, ring, table = self.agreement, self.agreement.ring, self._slots
-        width = agreement.round(number).width
+        keys, width = agreement.shape(number)
         packed = np.frombuffer(self.store.read(f"set-{number}.bin"), np.uint8)
-        chosen = np.unpackbits(packed, count=len(table)).astype(bool) & (table.keys >= 0)
-        totals = np.zeros((agreement.users, width), ring.dtype)
+        chosen = np.unpackbits(packed, count=len(table)).astype(bool) & (table.keys != -1)
+        to = np.maximum(table.keys, 0)  # everyone's sum has one key
+        totals = np.zeros((keys, width), ring.dtype)
         for part in self._kept(number):
             place = table.find(part["name"])
             use = chosen[place]
             rows = np.ascontiguousarray(part["share"]).view(f"<u{ring.word_bytes}")
-            add_by_key(totals, table.keys[place[use]], rows[use].astype(ring.dtype, copy=False))
+            add_by_key(totals, to[place[use]], rows[use].astype(ring.dtype, copy=False))
         expands = np.flatnonzero(chosen & ~table.receives(self.number))
         for start in range(0, len(expands), _CHUNK):
             part_of = expands[start : start + _CHUNK]
             rows = np.empty((len(part_of), width), ring.dtype)
             for row, seed in zip(rows, _rows(table.seeds[part_of]), strict=True):
                 row[:] = expand(seed, width, ring, nonce=number)
-            add_by_key(totals, table.keys[part_of], rows)
+            add_by_key(totals, to[part_of], rows)
         return totals
 
     def _noisy(self, number: int) -> Words:
         agreement, ring = self.agreement, self.agreement.ring
-        total, std = self.exact(number), agreement.round(number).std
+        total, std = self.exact(number), agreement.plan.party_std(agreement.round(number))
         if std > 0:
             total += noise_words(
-                self._source, std, total.shape, ring, fraction_bits=agreement.fraction_bits
+                self._source, std, total.shape, ring, fraction_bits=agreement.plan.fraction_bits
             )
         total += mask_words(self._masks, self.number, total.shape, ring, nonce=number)
         return total
@@ -399,18 +407,18 @@ class Party:
         if self._table is None:
             names = _array(list(self._registered), ID_BYTES)
             rows = _array(list(self._registered.values()), self._slot_bytes)
-            return SlotTable.build(names, rows, self.agreement.shares)
+            return SlotTable.build(names, rows, self.agreement.plan.shares)
         return self._table
 
     @property
     def _slot_bytes(self) -> int:
-        return 4 + 32 + self.agreement.shares
+        return 4 + 32 + self.agreement.plan.shares
 
     def _load_table(self) -> SlotTable:
         widths = {"name": ID_BYTES, "slot": self._slot_bytes}
         known = self.store.get(f"digest {_TABLE}")
         (part,) = batches.load(self.store.path(_TABLE), widths, known)
-        return SlotTable.build(part["name"], part["slot"], self.agreement.shares)
+        return SlotTable.build(part["name"], part["slot"], self.agreement.plan.shares)
 
     def _kept(self, number: int) -> list[dict[str, Bytes]]:
         """The kept rows of a round, mapped from disk."""

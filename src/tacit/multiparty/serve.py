@@ -18,7 +18,7 @@ from threading import Event, Thread
 from typing import Any, Protocol
 
 from tacit.errors import LedgerError, SessionError, TacitError
-from tacit.multiparty.agreement import REGISTRATION, Agreement
+from tacit.multiparty.agreement import Agreement, event_of
 from tacit.multiparty.bulk import PartyClient, PartyServer
 from tacit.multiparty.calls import Calls, CallServer, Handler, UnreachableError
 from tacit.multiparty.certificates import Authority, Identity
@@ -155,7 +155,7 @@ def _shuffler(config: RoleConfig, held: Enrolled, ending: Ending) -> int:
     handlers: dict[str, Handler] = {
         "upload": lambda caller, message: pack(shuffler.accept(_known(caller), message))
     }
-    most = max(upload_bytes(agreement, number) for number in range(len(agreement.rounds) + 1))
+    most = max(upload_bytes(agreement, number) for number in range(len(agreement.plan.rounds) + 1))
     calls = CallServer(
         config.listen, held.credentials, handlers, most=most + 4096, counts=shuffler.counts
     )
@@ -207,7 +207,10 @@ def _server(config: RoleConfig, held: Enrolled, ending: Ending) -> int:
         said = parse(message, round=int, first=int, last=int)
         return server.rows(_known(caller), said["round"], said["first"], said["last"])
 
-    handlers: dict[str, Handler] = {"rows": rows}
+    def whole(caller: Identity | None, message: bytes) -> bytes:
+        return server.whole(_known(caller), parse(message, round=int)["round"])
+
+    handlers: dict[str, Handler] = {"rows": rows, "whole": whole}
     calls = CallServer(
         config.listen, held.credentials, handlers, most=MESSAGE_BYTES, counts=server.counts
     )
@@ -247,10 +250,7 @@ def charging(agreement: Agreement, config: Charging | None) -> Charge:
     ledger = Ledger(config.ledger)
 
     def charge(number: int) -> None:
-        if number == REGISTRATION:
-            name, event = "numbers of slots", agreement.event
-        else:
-            name, event = agreement.round(number).name, agreement.round(number).event
+        name, event = event_of(agreement, number)
         if event is None:
             raise LedgerError(
                 f"nobody said what {name} costs",
@@ -324,7 +324,7 @@ def _write_status(config: RoleConfig, role: _Role, orders: Orders | None, troubl
 
 
 def _party_clients(config: RoleConfig, held: Enrolled) -> list[PartyClient]:
-    if len(config.parties) != held.agreement.parties:
+    if len(config.parties) != held.agreement.plan.parties:
         raise SessionError("the file names another number of parties than the session has")
     digest = held.agreement.digest
     return [PartyClient(address, held.credentials, digest) for address in config.parties]

@@ -61,16 +61,16 @@ class Server:
             if done is not None:
                 return str(done)
             agreement, ring = self.agreement, self.agreement.ring
-            width = agreement.round(number).width
-            if set(shares) != {str(party) for party in range(agreement.parties)}:
+            keys, width = agreement.shape(number)
+            if set(shares) != {str(party) for party in range(agreement.plan.parties)}:
                 raise SessionError(f"round {number} was released without all parties' shares")
             totals = []
-            for party in range(agreement.parties):
+            for party in range(agreement.plan.parties):
                 raw = fetch(party)
                 if digest(raw) != shares[str(party)][1]:
                     raise SessionError(f"party {party} sent another share than it reported")
-                words = ring.from_bytes(raw, agreement.users * width)
-                totals.append(words.reshape(agreement.users, width))
+                words = ring.from_bytes(raw, keys * width)
+                totals.append(words.reshape(keys, width))
                 self.counts.add("bytes received", len(raw))
             sums = reconstruct(totals, ring)
             data = io.BytesIO()
@@ -109,9 +109,30 @@ class Server:
                 raise RefusedError("certificate", "a certificate of another session")
             if not first <= last or not (sender.acts_for(first) and sender.acts_for(last)):
                 raise RefusedError("certificate", "a row of a user the sender does not act for")
-            if last >= self.agreement.users:
-                raise RefusedError("role", "a user that does not exist")
-            return self.sums(number)[first : last + 1].astype("<i8").tobytes()
+            sums = self.sums(number)
+            if last >= len(sums):
+                raise RefusedError("role", f"round {number} has no such row")
+            return sums[first : last + 1].astype("<i8").tobytes()
+        except RefusedError as refusal:
+            self.counts.refused(refusal.cause)
+            raise
+
+    def whole(self, sender: Identity, number: int) -> bytes:
+        """All sums of a round, for any user, where answers are made at home or all share one row.
+
+        What was released may be shown to anyone; but a user who asked for the rows of its list
+        would show who is on it.
+
+        Raises:
+            RefusedError: In this session users are given their own rows only.
+        """
+        try:
+            if sender.session != self.agreement.session or sender.role != "user":
+                raise RefusedError("certificate", "only users of this session are given sums")
+            one = self.agreement.round(number).to == "everyone"
+            if not (one or self.agreement.shows_whole):
+                raise RefusedError("certificate", "in this session a user is given its own row")
+            return self.sums(number).astype("<i8").tobytes()
         except RefusedError as refusal:
             self.counts.refused(refusal.cause)
             raise

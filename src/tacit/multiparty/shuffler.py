@@ -202,7 +202,7 @@ class Shuffler:
         Raises:
             SessionError: A party could not be reached or refused a batch for good.
         """
-        sent = {str(party): 0 for party in range(self.agreement.parties)}
+        sent = {str(party): 0 for party in range(self.agreement.plan.parties)}
         started = time.perf_counter()
 
         def send(work: tuple[int, str, Bytes, Bytes]) -> None:
@@ -247,7 +247,7 @@ class Shuffler:
         rank = stream.words(len(to), Ring(64))
         step = int(np.clip(BATCH_BYTES // size, 1, 1 << 16))
         plans = []
-        for party in range(self.agreement.parties):
+        for party in range(self.agreement.plan.parties):
             own = np.flatnonzero(to == party)
             plans.append(own[np.argsort(rank[own], kind="stable")])
         for turn in range(max(-(-len(plan) // step) for plan in plans)):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import SessionError
-from tacit.multiparty.agreement import PAD
+from tacit.multiparty.agreement import EVERYONE
 from tacit.multiparty.ring import SEED_BYTES
 from tacit.multiparty.sealing import ID_BYTES, checksum
 
@@ -39,7 +39,7 @@ class SlotTable:
 
     Attributes:
         names: (n, 16), sorted and different.
-        keys: Row of the totals that each adds to; -1 for padding.
+        keys: Whose sum each adds to; -1 for padding, -2 for everyone's.
         parties: (n, t): all holders in order; the last is sent bytes.
         seeds: (n, 32): this party's.
     """
@@ -55,7 +55,8 @@ class SlotTable:
         order = np.argsort(as_names(names), kind="stable")
         names, slots = names[order], slots[order]
         raw = np.ascontiguousarray(slots[:, :4]).view(">u4").reshape(-1)
-        keys = np.where(raw == PAD, -1, raw.astype(np.int64)).astype(np.int32)
+        # In two's complement the two special keys are -1 and -2, and no user has such a number.
+        keys = raw.astype(np.uint32).view(np.int32)
         end = 4 + SEED_BYTES
         return cls(names, keys, slots[:, end : end + shares], slots[:, 4:end])
 
@@ -64,7 +65,7 @@ class SlotTable:
 
     def rows(self) -> Bytes:
         """Back to registered rows."""
-        keys = np.where(self.keys < 0, PAD, self.keys).astype(">u4")
+        keys = self.keys.view(np.uint32).astype(">u4")
         return np.hstack([keys.view(np.uint8).reshape(-1, 4), self.seeds, self.parties])
 
     def find(self, names: Bytes) -> NDArray[np.int64]:
@@ -78,6 +79,10 @@ class SlotTable:
     def held_with(self, party: int) -> Flags:
         """Which slots another party holds too."""
         return (self.parties == party).any(axis=1)
+
+    def for_everyone(self) -> Flags:
+        """Which slots add to everyone's sum; the rest is for lists."""
+        return self.keys == EVERYONE - 2**32
 
     def receives(self, party: int) -> Flags:
         """For which slots this party is the one that is sent bytes."""

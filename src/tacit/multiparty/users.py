@@ -6,19 +6,23 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tacit.errors import SessionError
-from tacit.multiparty.agent import Agent, Lists, Rows, later_rows
+from tacit.graph.graph import FloatArray
+from tacit.multiparty.agent import Agent, Lists, Rows
 from tacit.multiparty.agreement import REGISTRATION
 from tacit.multiparty.calls import Calls, UnreachableError
 from tacit.multiparty.config import RoleConfig
 from tacit.multiparty.driving import Orders, check_orders, message
 from tacit.multiparty.enrolment import Enrolled, credentials
+from tacit.multiparty.records import Records, make_grid
 from tacit.multiparty.refusals import Counts, RefusedError
-from tacit.multiparty.ring import Stream
+from tacit.multiparty.ring import Stream, to_real
 from tacit.multiparty.state import Phase
 from tacit.multiparty.wire import pack
 from tacit.privacy.noise import NoiseSource
@@ -31,23 +35,21 @@ class Users:
     """The agents of a range of users.
 
     Args:
-        config: The role's configuration. ``records`` is an npz file with ``indptr`` and
-            ``indices`` (the users' lists), ``weights`` (of each list), and for every round whose
-            values come from the record ``rows NAME``: grid integers, weights included.
+        config: The role's configuration; ``records`` is what :func:`save_records` wrote.
         held: What enrolment gave.
     """
 
     def __init__(self, config: RoleConfig, held: Enrolled) -> None:
         if config.records is None:
             raise SessionError("an agent needs its users' records")
-        with np.load(config.records, allow_pickle=False) as records:
-            self._records = {name: records[name] for name in records.files}
+        records, lists = load_records(config.records)
         self._config, self._held, self.counts = config, held, Counts()
-        lists = Lists(self._records["indptr"], self._records["indices"])
         self.agent = Agent(
             held.agreement, config.number, lists, held.parties, config.folder,
             NoiseSource.fresh(), Stream.fresh(),
         )  # fmt: skip
+        self._records = replace(records, dummies=self.agent.dummies)
+        self._released: dict[str, FloatArray] = {}
         self._coordinator = Calls(config.coordinator, held.credentials)
         self._server = Calls(config.server, held.credentials)
         self._shuffler = Calls(config.shuffler, held.credentials)
@@ -70,17 +72,29 @@ class Users:
         return orders
 
     def _rows(self, number: int) -> Rows:
+        """What the users add in a round: from their records and what earlier rounds released."""
         agreement = self._held.agreement
-        step = agreement.round(number)
-        if not step.source:
-            found: Rows = self._records[f"rows {step.name}"]
-            return found
-        source = [s.name for s in agreement.rounds].index(step.source) + 1
-        first, count = self.agent.first, self.agent.count
-        asked = {"round": source, "first": first, "last": first + count - 1}
-        raw = self._server("rows", pack(asked))
-        released = np.frombuffer(raw, "<i8").reshape(count, agreement.round(source).width)
-        return later_rows(released, self._records["weights"], agreement.fraction_bits)
+        for earlier in range(1, number):
+            name = agreement.round(earlier).name
+            if name not in self._released:
+                self._released[name] = self._fetch(earlier)
+        turn = agreement.round(number)
+        return make_grid(agreement.plan, turn, self._records, self._released)
+
+    def _fetch(self, number: int) -> FloatArray:
+        """A round's sums: all of them where that is the session's way, else the users' own rows."""
+        agreement = self._held.agreement
+        keys, width = agreement.shape(number)
+        if agreement.shows_whole or agreement.round(number).to == "everyone":
+            raw = self._server("whole", pack({"round": number}))
+            sums = np.frombuffer(raw, "<i8").reshape(keys, width)
+        else:
+            first, count = self.agent.first, self.agent.count
+            asked = {"round": number, "first": first, "last": first + count - 1}
+            raw = self._server("rows", pack(asked))
+            sums = np.zeros((keys, width), np.int64)
+            sums[first : first + count] = np.frombuffer(raw, "<i8").reshape(count, width)
+        return to_real(sums, agreement.plan.fraction_bits)
 
     def _send(self, number: int, uploads: Iterable[tuple[int, bytes]]) -> None:
         """Send all uploads, a few at a time, until each is acknowledged or the round is over."""
@@ -134,6 +148,26 @@ class Users:
         for line in (self._coordinator, self._server, self._shuffler):
             line.close()
         self.agent.close()
+
+
+def save_records(path: Path, records: Records, lists: Lists) -> None:
+    """Write users' records for their agent: the whole record, and to whom each sends."""
+    arrays = {name: getattr(records, name) for name in (f.name for f in fields(Records))}
+    np.savez(path, cut_indptr=lists.indptr, cut_indices=lists.indices, **arrays)
+
+
+def load_records(path: Path) -> tuple[Records, Lists]:
+    """Read them back.
+
+    Raises:
+        SessionError: The file is no record.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            lists = Lists(found["cut_indptr"], found["cut_indices"])
+            return Records(**{f.name: found[f.name] for f in fields(Records)}), lists
+    except (OSError, ValueError, KeyError) as error:
+        raise SessionError(f"{path} holds no users' records", why=str(error)) from error
 
 
 class _Once(Calls):

@@ -79,9 +79,9 @@ def parse_upload(agreement: Agreement, message: bytes) -> Upload:
     _, session, number, user, count, size = _HEADER.unpack_from(message)
     if session != agreement.digest:
         raise RefusedError("session", "an upload for another session")
-    if number > len(agreement.rounds):
+    if number > len(agreement.plan.rounds):
         raise RefusedError("round", f"an upload for round {number}")
-    if user >= agreement.users:
+    if user >= agreement.plan.users:
         raise RefusedError("role", "an upload for a user that does not exist")
     expected = upload_bytes(agreement, number)
     if len(message) > expected:
@@ -93,7 +93,7 @@ def parse_upload(agreement: Agreement, message: bytes) -> Upload:
     body = np.frombuffer(message, np.uint8, offset=_HEADER.size)
     parties, rest = body[:count], body[count:]
     names, rows = rest[: ID_BYTES * count], rest[ID_BYTES * count :]
-    if count and int(parties.max()) >= agreement.parties:
+    if count and int(parties.max()) >= agreement.plan.parties:
         raise RefusedError("role", "an upload to a party that does not exist")
     return Upload(
         number,
