@@ -42,7 +42,7 @@ class Lists:
     """To whom each of an agent's users sends: ``indices[indptr[j]:indptr[j + 1]]`` for the j-th."""
 
     indptr: NDArray[np.int64]
-    indices: NDArray[np.int64]
+    indices: NDArray[np.signedinteger]
 
 
 class Agent:

@@ -20,7 +20,8 @@ from typing import Any
 from tacit.errors import SessionError
 from tacit.multiparty.agreement import Agreement
 from tacit.multiparty.certificates import Authority, Identity
-from tacit.multiparty.config import Charging, RoleConfig, to_toml
+from tacit.multiparty.config import Charging, to_toml
+from tacit.multiparty.reporting import read_status
 
 HOST = "127.0.0.1"
 _GRACE = 3.0
@@ -35,7 +36,6 @@ class Deployment:
         records: For each agent the first and last user, and the npz file of their records.
         charging: Where the coordinator charges; None charges nothing.
         connections: ``one`` certificate and connection per agent, or ``each`` user its own.
-        hosts: An address for each party, where they have their own.
     """
 
     def __init__(
@@ -214,14 +214,14 @@ class Deployment:
         ``payload_mb_per_s`` is the sealed rows of the value rounds over the time from the opening
         of each round until all parties had them on disk.
         """
-        when: Mapping[str, float] = self.status("coordinator")["counts"]["when"]
+        when: Mapping[str, float] = self._last_status("coordinator")["counts"]["when"]
         sent = sum(
-            self.status(name)["counts"].get("bytes sent", 0)
+            self._last_status(name)["counts"].get("bytes sent", 0)
             for name in self.names
             if name.startswith("user-")
         )
         seconds = payload = 0.0
-        heard = self.status("shuffler")["counts"]["uploads by round"]
+        heard = self._last_status("shuffler")["counts"]["uploads by round"]
         for number in range(1, len(self.agreement.plan.rounds) + 1):
             seconds += when[f"when {number} delivered"] - when[f"when {number} open"]
             rows = heard[str(number)] * self.agreement.rows(number)
@@ -232,15 +232,14 @@ class Deployment:
             "payload_mb_per_s": payload / max(seconds, 1e-9) / 1e6,
         }
 
-
-def read_status(folder: Path) -> dict[str, Any]:
-    """A role's status file; empty if there is none."""
-    from tacit.multiparty.serve import STATUS_FILE
-
-    try:
-        return dict(json.loads((folder / STATUS_FILE).read_text()))
-    except (OSError, ValueError):
-        return {}
+    def _last_status(self, name: str) -> dict[str, Any]:
+        """What a role wrote once it knew that the session is over."""
+        until = time.monotonic() + 10.0
+        while not self.status(name).get("session", {}).get("done"):
+            if time.monotonic() > until:
+                raise SessionError(f"{name} has not noticed that the session is over")
+            time.sleep(0.05)
+        return self.status(name)
 
 
 def free_ports(count: int) -> list[int]:
@@ -263,6 +262,3 @@ def _hang_up(process: subprocess.Popen[bytes]) -> None:
 def _write(path: Path, text: str) -> None:
     path.touch(mode=0o600)
     path.write_text(text)
-
-
-__all__ = ["Deployment", "RoleConfig", "free_ports", "read_status"]

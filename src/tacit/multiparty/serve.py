@@ -29,12 +29,12 @@ from tacit.multiparty.enrolment import Enrolled, enrol
 from tacit.multiparty.party import Party
 from tacit.multiparty.refusals import Counts, RefusedError
 from tacit.multiparty.registry import Registry
+from tacit.multiparty.reporting import STATUS
 from tacit.multiparty.server import Server
 from tacit.multiparty.shuffler import Shuffler
 from tacit.multiparty.wire import MESSAGE_BYTES, pack, parse, upload_bytes
 from tacit.privacy.noise import NoiseSource
 
-STATUS_FILE = "status.json"
 ENROL_SECONDS = 120.0
 _TURN, _SLOW = 0.02, 0.5
 
@@ -314,7 +314,7 @@ def _write_status(config: RoleConfig, role: _Role, orders: Orders | None, troubl
         "trouble": trouble,
         "counts": role.status(),
     }
-    path = config.folder / STATUS_FILE
+    path = config.folder / STATUS
     part = path.with_name(f"{path.name}.part")
     try:
         part.write_text(json.dumps(said))

@@ -181,7 +181,9 @@ def _everyone(users: int) -> InLists:
     return InLists.check(np.array([0, users]), np.arange(users, dtype=np.int32))
 
 
-def _noise(plan: SessionPlan, turn: Round, shape: tuple[int, ...], source: NoiseSource) -> Words:
+def _noise(
+    plan: SessionPlan, turn: Round, shape: tuple[int, ...], source: NoiseSource
+) -> Words:
     """The noise of all parties, each drawn by itself."""
     ring, bits = plan.ring, plan.fraction_bits
     total = np.zeros(shape, ring.dtype)
