@@ -12,9 +12,11 @@ from __future__ import annotations
 import errno
 import random
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 from local_session import BITS, Local, agreement, expected, lists, one_hot
 
 from tacit.errors import SessionError
@@ -103,7 +105,11 @@ class Simulation:
         def delivering(party, number, batch, names, rows):
             work = (party, number, batch, names.copy(), rows.copy())
             self.sent.append(work)
-            return self._carried(lambda: deliver(*work))
+            again = self.fate == "twice"
+            receipt = self._carried(lambda: deliver(*work))
+            if again:  # the same rows, in another order and under another name
+                self._carried(lambda: deliver(party, number, f"{batch}-t", names[::-1], rows[::-1]))
+            return receipt
 
         local.report, local.deliver = reporting, delivering
 
@@ -166,7 +172,7 @@ class Simulation:
                 continue
             self.uploads.append(message)
             who = local.identity("user")
-            self._carried(lambda m=message: local.get("shuffler").accept(who, m))
+            self._carried(partial(local.get("shuffler").accept, who, message))
             self.acknowledged[number, user] = digest(message)
 
     def do_crash(self, name: str, step: str, skip: str, lost: str) -> None:
@@ -188,7 +194,7 @@ class Simulation:
         """An old batch again: as it was, in another round or session, with a flipped bit."""
         if not self.sent:
             return
-        party, number, name, names, rows = self.sent[int(which) % len(self.sent)]
+        party, number, name, names, rows = self.sent[-1 - int(which) % min(len(self.sent), 6)]
         role, session = self.local.get(f"party-{party}"), self.facts.digest
         if how == "layer":
             number = (number + 1) % (len(self.facts.plan.rounds) + 1)
@@ -222,14 +228,8 @@ class Simulation:
         self.local.kill(name)
         old = replace(self.local, agreement=replace(self.facts, seconds=1.0))
         old.sealing, old.publics = self.local.sealing, self.local.publics
-        try:
+        with pytest.raises(RefusedError, match="belongs to another session or configuration"):
             old.get(name)
-        except RefusedError as refusal:
-            assert refusal.cause == "session"
-        else:
-            raise AssertionError(f"{name} took up a session under another configuration")
-        finally:
-            old.close()
 
     def do_second(self, name: str) -> None:
         """A second coordinator, with a folder of its own, gives orders."""
@@ -238,11 +238,8 @@ class Simulation:
             return
         rogue = Coordinator(self.facts, self.folder / "rogue", lambda number: None)
         try:
-            check_orders(role.store, self.facts, rogue.orders())
-        except RefusedError as refusal:
-            assert refusal.cause == "coordinator"
-        else:
-            raise AssertionError("a second coordinator was believed")
+            with pytest.raises(RefusedError, match="a second coordinator"):
+                check_orders(role.store, self.facts, rogue.orders())
         finally:
             rogue.close()
 
@@ -291,32 +288,34 @@ class Simulation:
         return "aborted" if orders["phase"] == "aborted" else "done"
 
 
-def generate(seed: int, length: int = 60) -> list[Operation]:
-    """A sequence of operations: mostly turns, so that sessions get somewhere."""
+def generate(seed: int, cycles: int = 13) -> list[Operation]:
+    """A sequence of operations: everybody's turns in some order, with faults in between."""
     rng = random.Random(seed)
     made: list[Operation] = []
-    for _ in range(length):
-        if rng.random() < 0.62:
-            made.append(("turn", rng.choice(ROLES)))
-            continue
-        name, which = rng.choice(ROLES), str(rng.randrange(1000))
-        made.append(
-            rng.choice(
-                [
-                    ("crash", name, rng.choice(STEPS), str(rng.randrange(3)), rng.choice(LOST)),
-                    ("crash", name, rng.choice(STEPS), "0", "lost"),
-                    ("kill", name),
-                    ("full", name),
-                    ("lose", rng.choice(["request", "response", "twice"])),
-                    ("replay", which, rng.choice(REPLAYS)),
-                    ("resend", which, rng.choice(["same", "header", "short", "long"])),
-                    ("old", name),
-                    ("second", name),
-                    ("clock", rng.choice(["1", "30", "101"]) if rng.random() < 0.3 else "1"),
-                ]
-            )
-        )  # fmt: skip
+    for _ in range(cycles):
+        for turn in rng.sample(ROLES, len(ROLES)):
+            if rng.random() < 0.35:
+                made.append(_fault(rng))
+            made.append(("turn", turn))
     return made
+
+
+def _fault(rng: random.Random) -> Operation:
+    name, which = rng.choice(ROLES), str(rng.randrange(1000))
+    return rng.choice(
+        [
+            ("crash", name, rng.choice(STEPS), str(rng.randrange(3)), rng.choice(LOST)),
+            ("crash", name, rng.choice(STEPS), "0", "lost"),
+            ("kill", name),
+            ("full", name),
+            ("lose", rng.choice(["request", "response", "twice"])),
+            ("replay", which, rng.choice(REPLAYS)),
+            ("resend", which, rng.choice(["same", "header", "short", "long"])),
+            ("old", name),
+            ("second", name),
+            ("clock", rng.choice(["1", "30", "101"]) if rng.random() < 0.1 else "1"),
+        ]
+    )
 
 
 def run(operations: list[Operation], folder: Path) -> str:
