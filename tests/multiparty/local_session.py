@@ -186,6 +186,14 @@ class Local:
                 break
         return self.get("coordinator").orders()
 
+    def noise(self, party: int) -> list[np.ndarray]:
+        """What a party's source gave in each round, drawn again."""
+        source, plan = NoiseSource.seeded(100 + party), self.agreement.plan
+        return [
+            source.gaussian(plan.party_std(turn) * 2**BITS, plan.shape(turn))
+            for turn in plan.rounds
+        ]
+
     def exact(self, number: int) -> np.ndarray:
         """Sum of the parties' totals without noise, decoded."""
         totals = [self.get(f"party-{p}").exact(number) for p in range(self.agreement.plan.parties)]

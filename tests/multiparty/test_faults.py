@@ -24,15 +24,6 @@ FOUND = Path(__file__).parent / "reproductions"
 QUICK, LONG = 20, 2000
 
 
-@pytest.fixture
-def memory():
-    """A folder in memory where there is one: these tests fail disks by themselves."""
-    shared = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() else None))
-    yield folder
-    shutil.rmtree(folder)
-
-
 def trial(seeds, memory: Path) -> Counter[str]:
     """Runs sequences; one that fails is written down as a reproduction to be named and kept."""
     ends = Counter[str]()

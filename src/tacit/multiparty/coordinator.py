@@ -49,6 +49,7 @@ class Coordinator:
     ) -> None:
         self.agreement, self.counts = agreement, Counts()
         self._charge, self._clock, self._lock = charge, clock, RLock()
+        self._heard: dict[int, float] = {}  # when each party last spoke to this process
         self.store = Store(folder, f"coordinator {agreement.digest.hex()}", disk)
         if self.store.get("now") is None:
             self.store.put({"term": secrets.token_hex(16), "now": self._opened(REGISTRATION)})
@@ -117,6 +118,8 @@ class Coordinator:
 
     def _take(self, sender: Identity, message: Mapping[str, Any]) -> None:
         kind, number, body = message["kind"], message["round"], message.get("body")
+        if sender.role == "party":
+            self._heard[sender.first] = self._clock()
         now = self.store.get("now")
         if kind == "look" or now["phase"] == Phase.ABORTED or now["done"]:
             return
@@ -251,9 +254,12 @@ class Coordinator:
         if self.store.get(f"delivered {number}") is None:
             return "the shuffler"
         kind = "reconciled" if phase is Phase.FROZEN else "aggregated"
-        heard = self._said(number, kind)
-        lost = [str(p) for p in range(self.agreement.plan.parties) if str(p) not in heard]
-        return f"party {', '.join(lost)}"
+        heard, parties = self._said(number, kind), range(self.agreement.plan.parties)
+        waiting = [party for party in parties if str(party) not in heard]
+        # One that is gone keeps others waiting; the quiet ones are named first.
+        quiet = self._clock() - self.agreement.seconds / 2
+        gone = [party for party in waiting if self._heard.get(party, 0.0) < quiet]
+        return f"party {', '.join(map(str, gone or waiting))}"
 
     def status(self) -> dict[str, Any]:
         """For the status page."""

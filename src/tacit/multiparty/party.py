@@ -85,6 +85,14 @@ class Party:
         self._table: SlotTable | None = None
         self._registered: dict[bytes, bytes] = {}
         self._round, self._have, self._tags = -1, np.zeros(0, bool), np.zeros((0, TAG_BYTES), "u1")
+        try:
+            self._reload()
+        except BaseException:
+            self.store.close()
+            raise
+
+    def _reload(self) -> None:
+        """The registered slots, from disk."""
         if self.store.path(_TABLE).exists() and self.state(REGISTRATION).pairs is not None:
             self._table = self._load_table()
         else:
