@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tacit.errors import SessionError
-from tacit.multiparty.disk import digest
+from tacit.multiparty.disk import checksum
 from tacit.multiparty.refusals import RefusedError
 
 Bytes = NDArray[np.uint8]
@@ -72,7 +72,7 @@ def encode(batches: list[Any]) -> memoryview:
 
 
 def load(path: Path, widths: Mapping[str, int], known: str) -> list[dict[str, Bytes]]:
-    """The batches of a file, mapped into memory and checked against its digest.
+    """The batches of a file, mapped into memory and checked against its checksum.
 
     Raises:
         SessionError: The file is not whole: what was acknowledged has been lost.
@@ -80,7 +80,7 @@ def load(path: Path, widths: Mapping[str, int], known: str) -> list[dict[str, By
     try:
         with pa.memory_map(str(path)) as source:
             whole = source.read_buffer()
-            if digest(memoryview(whole)) != known:
+            if checksum(memoryview(whole)) != known:
                 raise RefusedError("garbage", "it is not what was written")
             reader = pa.ipc.open_file(whole)
             read = [reader.get_batch(j) for j in range(reader.num_record_batches)]

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from tacit.errors import SessionError
 from tacit.multiparty import batches
 from tacit.multiparty.agreement import EVERYONE, PAD, REGISTRATION, Agreement
-from tacit.multiparty.disk import Disk, digest
+from tacit.multiparty.disk import Disk, checksum, digest
 from tacit.multiparty.refusals import ABORTING, Counts, RefusedError
 from tacit.multiparty.ring import Words, add_by_key, expand, mask_words, noise_words
 from tacit.multiparty.sealing import ID_BYTES, TAG_BYTES, mask_seed, open_slot, open_value
@@ -187,7 +187,7 @@ class Party:
         if receipt["kept"]:
             path, data = self.store.path(_batch_file(number, name)), _encoded(columns)
             self.store.disk.write(path, [data])
-            file = digest(data)
+            file = checksum(data)
         batch = Batch(name, sent, len(rows), receipt["kept"], json.dumps(receipt), file)
         self.store.add_batch(number, batch)
         remember()
@@ -317,7 +317,9 @@ class Party:
             if number == REGISTRATION:
                 table = table.only(chosen)
                 columns = {"name": table.names, "slot": table.rows()}
-                self.store.keep(_TABLE, _encoded(columns))
+                data = _encoded(columns)
+                self.store.disk.write(self.store.path(_TABLE), [data])
+                self.store.put({f"checksum {_TABLE}": checksum(data)})
             else:
                 self.store.keep(f"set-{number}.bin", np.packbits(chosen).tobytes())
             self._apply(number, Reconcile(pairs))
@@ -424,7 +426,7 @@ class Party:
 
     def _load_table(self) -> SlotTable:
         widths = {"name": ID_BYTES, "slot": self._slot_bytes}
-        known = self.store.get(f"digest {_TABLE}")
+        known = self.store.get(f"checksum {_TABLE}")
         (part,) = batches.load(self.store.path(_TABLE), widths, known)
         return SlotTable.build(part["name"], part["slot"], self.agreement.plan.shares)
 

@@ -36,7 +36,7 @@ from tacit.multiparty.wire import MESSAGE_BYTES, pack, parse, upload_bytes
 from tacit.privacy.noise import NoiseSource
 
 ENROL_SECONDS = 120.0
-_TURN, _SLOW = 0.02, 0.5
+_TURN, _SLOW = 0.04, 0.5
 
 
 class _Role(Protocol):

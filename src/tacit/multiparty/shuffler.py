@@ -24,7 +24,7 @@ from tacit.errors import SessionError, TacitError
 from tacit.multiparty import batches
 from tacit.multiparty.agreement import Agreement
 from tacit.multiparty.certificates import Identity
-from tacit.multiparty.disk import Disk, digest
+from tacit.multiparty.disk import Disk, checksum
 from tacit.multiparty.refusals import Counts, RefusedError
 from tacit.multiparty.ring import Ring, Stream
 from tacit.multiparty.sealing import ID_BYTES
@@ -147,7 +147,7 @@ class Shuffler:
         self.store.disk.write(self.store.path(f"{name}.arrow"), [data])
         rows = sum(len(u.parties) for u in uploads)
         held = {u.user: u.digest for u in uploads}
-        self.store.add_batch(number, Batch(name, "", rows, rows, "{}", digest(data)), held)
+        self.store.add_batch(number, Batch(name, "", rows, rows, "{}", checksum(data)), held)
         self.taken(number).update(held)
         self.counts.add("uploads", len(uploads))
         self.counts.add("bytes received", sum(u.names.nbytes + u.rows.nbytes for u in uploads))

@@ -46,7 +46,7 @@ class Batch:
         rows: How many it had.
         kept: How many of them were kept.
         receipt: What was answered, as JSON.
-        file: Digest of the file that holds what was kept.
+        file: Checksum of the file that holds what was kept.
     """
 
     name: str
@@ -93,6 +93,10 @@ class Store:
                 self._database.execute("PRAGMA synchronous=FULL")
                 self._database.executescript(_SCHEMA)
             self.disk.sweep(folder)
+            with self._failures():
+                rows = self._database.execute("SELECT name, value FROM facts").fetchall()
+            # Nobody else writes while the lock is held, so facts are read from disk once.
+            self._facts = dict[str, str](rows)
             known = self.get("owner")
             if known is None:
                 self.put({"owner": owner})
@@ -119,29 +123,27 @@ class Store:
 
     def get(self, name: str) -> Any:
         """A fact, or None."""
-        with self._lock, self._failures():
-            row = self._database.execute(
-                "SELECT value FROM facts WHERE name = ?", (name,)
-            ).fetchone()
-        return None if row is None else json.loads(row[0])
+        with self._lock:
+            found = self._facts.get(name)
+        return None if found is None else json.loads(found)
 
     def put(self, facts: Mapping[str, Any]) -> None:
         """Store facts, all of them or none."""
-        with self._transaction("facts") as database:
-            database.executemany(
-                "INSERT INTO facts VALUES (?, ?) "
-                "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                [(name, json.dumps(value)) for name, value in facts.items()],
-            )
+        texts = {name: json.dumps(value) for name, value in facts.items()}
+        with self._lock:
+            with self._transaction("facts") as database:
+                database.executemany(
+                    "INSERT INTO facts VALUES (?, ?) "
+                    "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                    list(texts.items()),
+                )
+            self._facts.update(texts)
 
     def facts(self, prefix: str) -> dict[str, Any]:
         """All facts whose names begin so."""
-        with self._lock, self._failures():
-            rows = self._database.execute(
-                "SELECT name, value FROM facts WHERE substr(name, 1, ?) = ? ORDER BY name",
-                (len(prefix), prefix),
-            ).fetchall()
-        return {name: json.loads(value) for name, value in rows}
+        with self._lock:
+            found = {name: text for name, text in self._facts.items() if name.startswith(prefix)}
+        return {name: json.loads(text) for name, text in sorted(found.items())}
 
     def keep(self, name: str, data: bytes | memoryview) -> str:
         """Write a file and remember its digest."""
