@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tacit import graph
     from tacit.errors import TacitError
     from tacit.graph import Graph, PublicFacts, load, split
-    from tacit.methods import GAP, MLP, Method, load_run, save_run
+    from tacit.methods import DPA, GAP, MLP, Method, load_run, save_run
     from tacit.privacy import Edge, KNeighbors, Ledger, Node, Plan, Statement
 
 __version__ = "0.1.0"
@@ -30,6 +30,7 @@ _HOMES = {
     "Node": "tacit.privacy",
     "Plan": "tacit.privacy",
     "Statement": "tacit.privacy",
+    "DPA": "tacit.methods",
     "GAP": "tacit.methods",
     "MLP": "tacit.methods",
     "Method": "tacit.methods",
@@ -38,6 +39,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "DPA",
     "GAP",
     "MLP",
     "Edge",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.methods.base import Fitted, Method
+    from tacit.methods.dpa import DPA
+    from tacit.methods.dpa_settings import DpaSettings
     from tacit.methods.gap import GAP
     from tacit.methods.gap_settings import GapSettings
     from tacit.methods.mlp import MLP, MlpSettings
@@ -26,6 +28,7 @@ class Entry:
 
 
 CATALOGUE: dict[str, Entry] = {
+    "dpa": Entry("dpa:DPA", "dpa_settings:DpaSettings", "DPA (nobody is trusted)"),
     "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
     "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
 }
@@ -74,5 +77,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CATALOGUE", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry", "Fitted"]
-__all__ += ["GapSettings", "Method", "MlpSettings", "load_run", "save_run"]
+__all__ = ["CATALOGUE", "DPA", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry"]
+__all__ += ["DpaSettings", "Fitted", "GapSettings", "Method", "MlpSettings", "load_run", "save_run"]

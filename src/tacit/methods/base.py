@@ -92,6 +92,10 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
+    trust: ClassVar[str] = (
+        "One trusted curator holds the whole graph and runs the mechanism; whoever receives what "
+        "is released may know everything else, and may join with others."
+    )
 
     def __init__(
         self,
@@ -290,7 +294,7 @@ class Method(ABC):
             accounting=plan.accounting,
             private_noise=private,
             noise="none is needed" if not plan.stages else _words(source),
-            trust_model=TRUST_MODEL,
+            trust_model=self.trust,
             assumptions=(*self.caveats(plan), *ASSUMPTIONS),
             not_covered=NOT_COVERED,
             theorems=tuple(dict.fromkeys(s.theorem for s in plan.stages if s.theorem)),
@@ -353,10 +357,6 @@ def refuse_unit(method: str, unit: Unit, why: str, remedy: str) -> UnitError:
     return UnitError(f"{method} promises nothing under {unit.name}", why=why, remedy=remedy)
 
 
-TRUST_MODEL = (
-    "One trusted curator holds the whole graph and runs the mechanism; whoever receives what is "
-    "released may know everything else, and may join with others."
-)
 ASSUMPTIONS = (
     "The number of nodes, the widths, the classes and the split into training, validation and test "
     "nodes are public.",

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from tacit.privacy.noise import NoiseSource
 
 TRUST = (
-    "Nobody is trusted with a record. Users, server and parties follow the protocol and may "
-    "remember and pool what they see, the server with all other users and with up to {colluding} of "
-    "the {parties} parties."
+    "Nobody is trusted with another's record. Server, parties and users follow the protocol, but "
+    "may remember and pool what they see: the server, all other users and as many parties as the "
+    "plan says (setting colluding)."
 )
 _PAGE = "proofs/dpa.md"
 _ROUNDS: tuple[Content, ...] = ("profile", "features", "labels", "summary")
@@ -70,6 +70,7 @@ class DPA(Method):
     """
 
     name: ClassVar[str] = "dpa"
+    trust: ClassVar[str] = TRUST
 
     def __init__(
         self,
@@ -134,11 +135,6 @@ class DPA(Method):
         names = ("counts", *_again(plan.settings))
         return tuple(stage.name for stage in plan.stages if stage.name in names)
 
-    def trust_model(self, plan: Plan) -> str:
-        """Who is trusted with what."""
-        settings: DpaSettings = plan.settings
-        return TRUST.format(colluding=settings.colluding, parties=settings.parties)
-
     def caveats(self, plan: Plan) -> tuple[str, ...]:
         """What the promise assumes."""
         settings: DpaSettings = plan.settings
@@ -185,11 +181,11 @@ class DPA(Method):
     ) -> np.ndarray:
         from tacit.multiparty import simulation
 
-        plan: Plan = replace(fitted.plan, facts=graph.facts())
+        plan = replace(fitted.plan, facts=replace(fitted.plan.facts, nodes=graph.nodes))
         settings: DpaSettings = plan.settings
         whole = session_of(plan, read_degree(plan, graph))
         kept = tuple(turn for turn in whole.rounds if turn.content in _again(settings))
-        deal = replace(whole, classes=fitted.plan.facts.classes, rounds=kept)
+        deal = replace(whole, rounds=kept)
         released, records = simulation.session(
             deal,
             graph,
@@ -235,8 +231,9 @@ def session_of(plan: Plan, degree: int | None = None) -> SessionPlan:
         noise = {name: std * grown for name, std in noise.items()}
 
     def turns(content: Content, layers: int, columns: int) -> list[Round]:
-        quiet = [0.0] * (layers - 1) if paper else [noise[content]] * (layers - 1)
-        stds = [noise[content], *quiet] if layers else []
+        if not layers:
+            return []
+        stds = [noise[content], *[0.0 if paper else noise[content]] * (layers - 1)]
         return [
             Round(content, layer + 1, "lists", columns, std, normalise=not paper)
             for layer, std in enumerate(stds)
@@ -499,8 +496,10 @@ def _proved(stage: Stage, settings: DpaSettings, unit: Node) -> Stage:
     if layers > 1 or private or settings.distribution == "laplace" or not stage.noise_multiplier:
         return replace(stage, noise_multiplier=0.0, mechanism="gaussian", theorem="none")
     degree, two = _degree(unit), unit.relation == "replace"
+    # One party alone already knows its own noise and sees t/m of the pairs.
+    known = max(1, settings.colluding)
     if stage.name == "counts":
-        seen = 1 - math.comb(settings.parties - settings.colluding, settings.shares) / math.comb(
+        seen = 1 - math.comb(settings.parties - known, settings.shares) / math.comb(
             settings.parties, settings.shares
         )
         lost, gained = -math.log1p(-settings.dummy_rate), -math.log1p(-seen) if seen < 1 else 0.0
@@ -513,7 +512,11 @@ def _proved(stage: Stage, settings: DpaSettings, unit: Node) -> Stage:
         )
     links = replace(unit, max_degree=degree + int(settings.self_link))
     whole = hop_sums(links, directed=True, hops=1, nonnegative=stage.name == "labels")
-    return replace(stage, noise_multiplier=stage.noise_std / whole.l2, theorem=_cited(whole))
+    # Each party drew variance std^2 / (m - c); those that do not collude are what is left.
+    left = math.sqrt((settings.parties - known) / (settings.parties - settings.colluding))
+    return replace(
+        stage, noise_multiplier=left * stage.noise_std / whole.l2, theorem=_cited(whole)
+    )
 
 
 def _cost(stages: tuple[Stage, ...], delta: float) -> Any:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from tacit.errors import PlanError
 from tacit.graph import PublicFacts
 from tacit.multiparty.ring import check_sharing
-from tacit.privacy.accounting import gaussian_mu
 
 Preset = Literal["tacit", "paper"]
 
@@ -111,7 +110,6 @@ class DpaSettings:
 _SHARED: dict[str, Any] = {
     "parties": 3,
     "shares": 2,
-    "colluding": 1,
     "distribution": "gaussian",
     "dummy_rate": 0.5,
     "speed": "totals",
@@ -129,6 +127,7 @@ _SHARED: dict[str, Any] = {
 _PAPER: dict[str, Any] = {
     **_SHARED,
     "preset": "paper",
+    "colluding": 0,
     "answer": "server",
     "profile": False,
     "width": 0,
@@ -143,6 +142,7 @@ _PAPER: dict[str, Any] = {
 _TACIT: dict[str, Any] = {
     **_SHARED,
     "preset": "tacit",
+    "colluding": 1,
     "answer": "user",
     "profile": True,
     "feature_layers": 0,
@@ -189,7 +189,7 @@ def choose(
         if sound:
             # Noise in every layer grows with their number, and D must be public.
             layers, clip_rate = (1, 1), 0.0
-            values.update(clip="sent", self_link=False, with_val=False)
+            values.update(clip="sent", self_link=False, with_val=False, colluding=1)
         values["feature_layers"], values["label_layers"] = layers
         values["clip_rate"] = clip_rate
     else:
@@ -214,6 +214,8 @@ def _feature_share(facts: PublicFacts, epsilon: float, delta: float, width: int)
     """
     if math.isinf(epsilon):
         return _LEAST
+    from tacit.privacy.accounting import gaussian_mu
+
     columns = min(width or facts.features, facts.features)
     signal = _CONTRAST * facts.train_nodes / facts.classes
     noise = math.sqrt(columns) / gaussian_mu(epsilon, delta)

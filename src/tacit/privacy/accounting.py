@@ -193,6 +193,18 @@ def calibrate_rdp(
     return _found(found, make_event, epsilon, delta, high)
 
 
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The mu of one Gaussian mechanism that costs (epsilon, delta): Balle and Wang, 2018."""
+    from scipy.optimize import brentq
+    from scipy.special import log_ndtr, ndtr
+
+    def excess(mu: float) -> float:
+        left = ndtr(mu / 2 - epsilon / mu)
+        return left - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)) - delta
+
+    return float(brentq(excess, 1e-6, 60.0))
+
+
 def _found(
     scale: float | None,
     make_event: Callable[[float], DpEvent],
