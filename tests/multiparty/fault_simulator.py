@@ -81,7 +81,9 @@ class Simulation:
     fate: str = ""
 
     def __post_init__(self) -> None:
-        self.facts = agreement(users=USERS, links=LINKS, widths=(USERS, USERS), seconds=100.0)
+        self.facts = agreement(
+            users=USERS, links=LINKS, widths=(USERS, USERS), seconds=100.0, leave_out=True
+        )
         self.held = lists(USERS, LINKS, seed=3)
         self.rows = [one_hot(USERS, USERS), one_hot(USERS, USERS)]
         self.disks = {name: FaultyDisk() for name in ROLES}

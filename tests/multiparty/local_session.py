@@ -26,7 +26,7 @@ BITS = 14
 
 
 def agreement(
-    users=6, links=3, widths=(2,), std=1.0, seconds=600.0, to=None, **changes
+    users=6, links=3, widths=(2,), std=1.0, seconds=600.0, to=None, leave_out=False, **changes
 ) -> Agreement:
     """A session of 3 parties, 2 shares, 1 colluder, whose parties draw noise of ``std`` each."""
     contents = ("features", "labels", "profile", "summary")
@@ -41,7 +41,9 @@ def agreement(
         "scaling": "dummy", "with_val": False, "noise": "gaussian",
         "dummies": Dummies("gaussian", shift=2, std=1.0), "rounds": rounds,
     }  # fmt: skip
-    return Agreement(SESSION, SessionPlan(**{**facts, **changes}), most=3, seconds=seconds)
+    return Agreement(
+        SESSION, SessionPlan(**{**facts, **changes}), most=3, seconds=seconds, leave_out=leave_out
+    )
 
 
 def lists(users: int, links: int, seed: int = 0) -> Lists:

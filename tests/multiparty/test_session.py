@@ -255,3 +255,56 @@ def test_sums_at_the_end_of_the_ring_are_exact_and_one_step_further_is_refused()
     assert replace(facts, plan=replace(facts.plan, users=edge)).ring.bits == 32
     with pytest.raises(SessionError, match="does not fit"):
         replace(facts, plan=replace(facts.plan, users=edge + 1))
+
+
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_a_user_that_registers_and_misses_a_round_ends_the_session_unless_left_out(
+    local, leave_out
+):
+    session = local(agreement(seconds=50.0, leave_out=leave_out), lists(6, 3))
+    rows = [one_hot(6, 2)]
+    while session.get("coordinator").orders()["round"] == 0:
+        for name in session.names:
+            session.step(name, rows)
+    session.step("shuffler", rows)
+    messages = list(session.get("user").values(1, rows[0]))
+    for _, message in messages[:-1]:
+        session.get("shuffler").accept(session.identity("user"), message)
+    session.clock[0] += 51
+    for _ in range(9):
+        for name in session.names:
+            session.step(name, rows)
+    orders = session.get("coordinator").orders()
+    if leave_out:
+        assert orders["done"]
+        some = rows[0].copy()
+        some[5] = 0
+        np.testing.assert_array_equal(session.exact(1), expected(session.held, some))
+    else:
+        assert "1 users who registered missed round 1" in orders["why"]
+        assert not any(session.get(f"party-{p}").store.batches(1) for p in range(3))
+    with pytest.raises(RefusedError) as refusal:
+        session.get("shuffler").accept(session.identity("user"), messages[-1][1])
+    assert refusal.value.cause == ("late" if leave_out else "aborted")
+
+
+def test_a_user_that_never_registers_is_not_waited_for_later(local):
+    session = local(agreement(seconds=50.0), lists(6, 3))
+    session.step("shuffler", [])
+    for _, message in list(session.get("user").registrations())[:4]:
+        session.get("shuffler").accept(session.identity("user"), message)
+    session.clock[0] += 51
+    for name in session.names[:2] * 2:
+        session.step(name, [])
+    for _ in range(4):
+        for name in session.names:
+            session.step(name, [one_hot(6, 2)])
+    assert session.get("coordinator").orders()["round"] == 1
+    for user, message in session.get("user").values(1, one_hot(6, 2)):
+        if user < 4:
+            session.get("shuffler").accept(session.identity("user"), message)
+    session.names.remove("user")
+    assert session.run([one_hot(6, 2)])["done"]
+    some = one_hot(6, 2)
+    some[4:] = 0
+    np.testing.assert_array_equal(session.exact(1), expected(session.held, some))

@@ -111,7 +111,7 @@ def up(
 
 
 def _processes(kind: Callable[..., Any], spread: dict[str, Any]) -> Any:
-    known = ("agents", "connections", "seconds", "most_seconds")
+    known = ("agents", "connections", "seconds", "most_seconds", "leave_out")
     if unknown := sorted(set(spread) - set(known)):
         raise typer.BadParameter(f"[session] has no {unknown[0]!r}: {', '.join(known)}")
     return kind(**spread)

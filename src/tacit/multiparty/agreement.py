@@ -42,6 +42,9 @@ class Agreement:
             has been heard.
         events: What each round costs, by its name, and the numbers of slots under ``counts``; as
             :func:`tacit.privacy.events.event_to_json` writes it.
+        leave_out: Whether a round goes on without users who registered and then missed it. Their
+            slots go missing together, so every party sees which of its slots belong together
+            (proofs/dpa.md, "Between processes"); by default the session is aborted instead.
     """
 
     session: str
@@ -49,6 +52,7 @@ class Agreement:
     most: int
     seconds: float = 600.0
     events: Mapping[str, Any] = field(default_factory=dict)
+    leave_out: bool = False
 
     def __post_init__(self) -> None:
         plan = self.plan

@@ -127,9 +127,15 @@ def drive_shuffler(
         return report(message(agreement, "abort", number, shuffler.aborted))
     if orders["phase"] == Phase.OPEN:
         shuffler.open(number)
-        return report(message(agreement, "uploads", number, len(shuffler.taken(number))))
+        missing = shuffler.missing(number)
+        heard = agreement.plan.users if missing == 0 else len(shuffler.taken(number))
+        return report(message(agreement, "uploads", number, heard))
     if orders["phase"] == Phase.FROZEN and orders["delivered"] is None:
         shuffler.freeze(number)
+        missing = shuffler.missing(number)
+        if number != REGISTRATION and missing and not agreement.leave_out:
+            shuffler.abort(f"{missing} users who registered missed round {number}")
+            return report(message(agreement, "abort", number, shuffler.aborted))
         sent = shuffler.forward(number, deliver, workers)
         return report(message(agreement, "delivered", number, sent))
     return orders

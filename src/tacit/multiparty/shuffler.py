@@ -22,7 +22,7 @@ import numpy as np
 
 from tacit.errors import SessionError, TacitError
 from tacit.multiparty import batches
-from tacit.multiparty.agreement import Agreement
+from tacit.multiparty.agreement import REGISTRATION, Agreement
 from tacit.multiparty.certificates import Identity
 from tacit.multiparty.disk import Disk, checksum
 from tacit.multiparty.refusals import Counts, RefusedError
@@ -157,6 +157,12 @@ class Shuffler:
         if number not in self._taken:
             self._taken[number] = self.store.uploads(number)
         return self._taken[number]
+
+    def missing(self, number: int) -> int:
+        """Users who are expected in a round and have not been heard: all, then who registered."""
+        if number == REGISTRATION:
+            return self.agreement.plan.users - len(self.taken(number))
+        return len(set(self.taken(REGISTRATION)) - set(self.taken(number)))
 
     # -- rounds -------------------------------------------------------------------------------
 

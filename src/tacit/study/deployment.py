@@ -44,12 +44,14 @@ class Processes:
         connections: ``one`` certificate and connection per process, or one for ``each`` user.
         seconds: How long a round may stay open or stand still.
         most_seconds: How long the whole session may take.
+        leave_out: Whether rounds go on without users who registered and then missed them.
     """
 
     agents: int = 1
     connections: str = "one"
     seconds: float = 600.0
     most_seconds: float = 3600.0
+    leave_out: bool = False
 
     def __post_init__(self) -> None:
         good = self.agents >= 1 and self.connections in ("one", "each")
@@ -191,7 +193,8 @@ def _agreement(folder: Path, plan: Plan, deal: SessionPlan, processes: Processes
             )
         return earlier
     most, seconds = most_dummies(deal.dummies), processes.seconds
-    return Agreement(secrets.token_hex(16), deal, most, seconds, events)
+    name = secrets.token_hex(16)
+    return Agreement(name, deal, most, seconds, events, processes.leave_out)
 
 
 def _hand_out(
