@@ -12,9 +12,9 @@ from pathlib import Path
 import local_session
 import numpy as np
 import pytest
-from fault_simulator import generate, run
+from fault_simulator import ROLES, STEPS, generate, run
 
-from tacit.errors import SessionError
+from tacit.errors import NoiseError, SessionError
 from tacit.multiparty.disk import Disk, digest
 from tacit.multiparty.party import Party
 from tacit.multiparty.shuffler import Shuffler
@@ -22,7 +22,7 @@ from tacit.multiparty.state import Phase
 from tacit.privacy.noise import NoiseSource
 
 FOUND = Path(__file__).parent / "reproductions"
-QUICK, LONG = 20, 2000
+QUICK, LONG = 15, 2000
 
 
 def trial(seeds, memory: Path) -> Counter[str]:
@@ -120,8 +120,7 @@ def _writes_in_place(monkeypatch):
 
 @pytest.mark.parametrize(
     "plant",
-    [_no_memory_of_slots, _counts_repeats, _fresh_noise_after_a_crash, _acknowledges_early,
-     _writes_in_place],
+    [_no_memory_of_slots, _counts_repeats, _fresh_noise_after_a_crash, _acknowledges_early],
 )  # fmt: skip
 def test_planted_mistakes_are_found(plant, memory, monkeypatch):
     plant(monkeypatch)
@@ -131,6 +130,22 @@ def test_planted_mistakes_are_found(plant, memory, monkeypatch):
         except (AssertionError, SessionError):
             return
     raise AssertionError("the simulator did not notice")
+
+
+def test_a_disk_that_writes_in_place_is_found(memory, monkeypatch):
+    _writes_in_place(monkeypatch)
+    turns = [("turn", name) for _ in range(13) for name in ROLES]
+    crashes = [[("crash", "party-0", "written", str(skip), ""), *turns] for skip in range(8)]
+    with pytest.raises(NoiseError, match="is not"):  # half a share was taken for a whole one
+        list(map(run, crashes, (memory / str(skip) for skip in range(8))))
+
+
+def test_a_crash_at_any_step_of_a_party_costs_nothing(memory):
+    turns = [("turn", name) for _ in range(13) for name in ROLES]
+    for step in STEPS:
+        for skip in range(6):
+            operations = [("crash", "party-0", step, str(skip), "lost"), *turns]
+            assert run(operations, memory / f"{step}{skip}") == "done"
 
 
 @pytest.mark.slow
