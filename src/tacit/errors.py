@@ -54,3 +54,7 @@ class ReleaseError(TacitError):
 
 class SessionError(TacitError):
     """A session of several parties cannot go on, or one of them was told something it refuses."""
+
+
+class AttackError(TacitError):
+    """An attack cannot be carried out: its target, its candidates or its answers do not fit."""
