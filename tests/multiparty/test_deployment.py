@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,3 +133,31 @@ def test_a_party_that_never_comes_back_ends_the_session(memory):
         with pytest.raises(SessionError, match="aborted"):
             deployment.wait(lambda said: said["done"], 60)
         assert "party 2" in deployment.status("coordinator")["counts"]["why"]
+
+
+def namespaces() -> bool:
+    """Whether this machine lets us make networks of our own."""
+    if not all(map(shutil.which, ("unshare", "ip", "mount"))):
+        return False
+    tried = "mount -t tmpfs tmpfs /run && ip link add bridge0 type bridge && ip netns add p"
+    command = ["unshare", "-rnm", "sh", "-c", tried]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_party_that_is_cut_off_and_healed_costs_nothing_but_time(memory):
+    if namespaces():
+        script = str(Path(__file__).parent / "namespaces.py")
+        command = ["unshare", "-rnm", "--kill-child", sys.executable, script, str(memory)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return
+    deployment, sums = deploy(memory, facts())  # on the loopback, a party that is held still
+    with deployment:
+        deployment.wait(lambda said: said["round"] >= 1 or said["phase"] == "frozen", 60)
+        os.kill(deployment.process("party-1"), signal.SIGSTOP)
+        time.sleep(3.0)
+        assert not deployment.status("coordinator")["counts"]["done"]
+        os.kill(deployment.process("party-1"), signal.SIGCONT)
+        deployment.wait(lambda said: said["done"], 60)
+    np.testing.assert_array_equal(counted(deployment), sums)

@@ -207,12 +207,10 @@ class Authority:
             builder = builder.add_extension(extra, critical=False)
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def enrol(self, identity: Identity, *, sealing_key: bytes | None = None) -> Credentials:
+    def enrol(self, identity: Identity, hosts: tuple[str, ...] = ("127.0.0.1",)) -> Credentials:
         """A key and its certificate in one step, where holder and authority are one process."""
         key, request = signing_request()
-        return Credentials(
-            key, self.sign(request, identity, sealing_key=sealing_key), self.certificate
-        )
+        return Credentials(key, self.sign(request, identity, hosts=hosts), self.certificate)
 
 
 def signing_request() -> tuple[bytes, bytes]:

@@ -251,14 +251,14 @@ class Coordinator:
     def _silent(self, phase: Phase, number: int) -> str:
         if phase is Phase.RELEASED:
             return "the server"
-        if self.store.get(f"delivered {number}") is None:
-            return "the shuffler"
-        kind = "reconciled" if phase is Phase.FROZEN else "aggregated"
-        heard, parties = self._said(number, kind), range(self.agreement.plan.parties)
-        waiting = [party for party in parties if str(party) not in heard]
+        delivered = self.store.get(f"delivered {number}") is not None
+        heard = self._said(number, "reconciled" if phase is Phase.FROZEN else "aggregated")
+        waiting = [p for p in range(self.agreement.plan.parties) if str(p) not in heard]
         # One that is gone keeps others waiting; the quiet ones are named first.
         quiet = self._clock() - self.agreement.seconds / 2
         gone = [party for party in waiting if self._heard.get(party, 0.0) < quiet]
+        if not (delivered or gone):
+            return "the shuffler"
         return f"party {', '.join(map(str, gone or waiting))}"
 
     def status(self) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class Deployment:
         records: For each agent the first and last user, and the npz file of their records.
         charging: Where the coordinator charges; None charges nothing.
         connections: ``one`` certificate and connection per agent, or ``each`` user its own.
+        hosts: Addresses of roles that have one of their own.
+        within: Commands in front of a role's, such as ``ip netns exec NAME``.
     """
 
     def __init__(
@@ -46,8 +48,11 @@ class Deployment:
         *,
         charging: Charging | None = None,
         connections: str = "one",
+        hosts: Mapping[str, str] | None = None,
+        within: Mapping[str, list[str]] | None = None,
     ) -> None:
         self.folder, self.agreement = folder.resolve(), agreement
+        self._hosts, self._within = dict(hosts or {}), dict(within or {})
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.names = ["registry", "coordinator", "shuffler", "server"]
         self.names += [f"party-{p}" for p in range(agreement.plan.parties)]
@@ -70,9 +75,8 @@ class Deployment:
         _write(self.folder / "authority.pem", authority.certificate.decode())
         _write(self.folder / "authority.key", authority.key_pem.decode())
         ports = iter(free_ports(4 + self.agreement.plan.parties))
-        at = {
-            name: f"{HOST}:{next(ports)}" for name in self.names[: 4 + self.agreement.plan.parties]
-        }
+        listening = self.names[: 4 + self.agreement.plan.parties]
+        at = {name: f"{self._hosts.get(name, HOST)}:{next(ports)}" for name in listening}
         parties = [at[f"party-{p}"] for p in range(self.agreement.plan.parties)]
         ranges = {f"user-{first}": (first, last, path) for first, last, path in records}
         tokens = {}
@@ -91,7 +95,8 @@ class Deployment:
             if role == "registry":
                 said |= {"agreement": "session.json", "authority_key": "authority.key"}
             else:
-                tokens[identity.uri] = token
+                host = self._hosts.get(name, HOST)
+                tokens[identity.uri] = {"token": token, "hosts": [host]}
             if role == "user":
                 said |= {"records": str(ranges[name][2].resolve()), "connections": connections}
             else:
@@ -126,11 +131,11 @@ class Deployment:
         running = self._running.get(name)
         if running is not None and running.poll() is None:
             return
-        command = [sys.executable, "-m", "tacit.multiparty.serve", str(self.config(name))]
+        command = [*self._within.get(name, []), sys.executable, "-m", "tacit.multiparty.serve"]
         threads = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "GRPC_VERBOSITY": "NONE"}
         with (self.folder / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
-                [*command, "--until-eof"],
+                [*command, str(self.config(name)), "--until-eof"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

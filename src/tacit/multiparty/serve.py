@@ -93,8 +93,8 @@ def _registry(config: RoleConfig, ending: Ending) -> int:
     registry = Registry(agreement, authority, config.folder)
     tokens = config.folder / "tokens.json"
     if tokens.exists():
-        for uri, token in json.loads(tokens.read_text()).items():
-            registry.admit(token, Identity.parse(uri))
+        for uri, said in json.loads(tokens.read_text()).items():
+            registry.admit(said["token"], Identity.parse(uri), tuple(said["hosts"]))
 
     def enrolled(_: Identity | None, message: bytes) -> bytes:
         said = parse(message, token=str, request=str, sealing=str, first=int, last=int)
@@ -107,7 +107,8 @@ def _registry(config: RoleConfig, ending: Ending) -> int:
     def directory(_: Identity | None, message: bytes) -> bytes:
         return pack(registry.directory())
 
-    own = authority.enrol(Identity(agreement.session, "registry"))
+    host = config.listen.rpartition(":")[0]
+    own = authority.enrol(Identity(agreement.session, "registry"), hosts=(host,))
     handlers: dict[str, Handler] = {"enrol": enrolled, "directory": directory}
     calls = CallServer(
         config.listen, own, handlers, most=MESSAGE_BYTES, counts=registry.counts, mutual=False
