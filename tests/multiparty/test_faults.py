@@ -58,13 +58,13 @@ def _forget(party):
 
 def _counts_repeats(monkeypatch):
     """A party that adds up whatever is on its disk, however often, and keeps what it has."""
-    take = Party._take_values
+    take = Party._take
 
     def careless(self, number, names, rows):
         self._have[:] = False
         return take(self, number, names, rows)
 
-    monkeypatch.setattr(Party, "_take_values", careless)
+    monkeypatch.setattr(Party, "_take", careless)
 
 
 def _fresh_noise_after_a_crash(monkeypatch):

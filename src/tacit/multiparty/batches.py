@@ -20,6 +20,8 @@ from tacit.multiparty.refusals import RefusedError
 
 Bytes = NDArray[np.uint8]
 
+_FRAMING = 4096  # bytes that Arrow adds to a batch of a few columns, and to a file
+
 
 def schema_of(widths: Mapping[str, int]) -> Any:
     """The schema of a batch with these columns."""
@@ -64,11 +66,14 @@ def columns_of(batch: Any, widths: Mapping[str, int], most: int) -> dict[str, By
 
 def encode(batches: list[Any]) -> memoryview:
     """The bytes of an Arrow file."""
-    sink = pa.BufferOutputStream()
+    # A buffer that grows copies what it holds; this one is as large as the file can be.
+    most = sum(batch.nbytes for batch in batches) + _FRAMING * (1 + len(batches))
+    buffer = pa.allocate_buffer(most)
+    sink = pa.FixedSizeBufferWriter(buffer)
     with pa.ipc.new_file(sink, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return memoryview(sink.getvalue())
+    return memoryview(buffer)[: sink.tell()]
 
 
 def load(path: Path, widths: Mapping[str, int], known: str) -> list[dict[str, Bytes]]:

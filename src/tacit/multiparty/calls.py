@@ -30,7 +30,7 @@ Handler = Callable[[Identity | None, bytes], bytes]
 
 SERVICE = "tacit.multiparty"
 CONNECTION_SECONDS = 600
-_WORKERS = 16
+_WORKERS = 32
 
 
 class UnreachableError(SessionError):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -20,11 +19,20 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from tacit.errors import SessionError
 from tacit.multiparty import batches
-from tacit.multiparty.agreement import EVERYONE, PAD, REGISTRATION, Agreement
+from tacit.multiparty.agreement import REGISTRATION, Agreement
 from tacit.multiparty.disk import Disk, checksum, digest
+from tacit.multiparty.intake import (
+    Receipt,
+    Registered,
+    Values,
+    joined,
+    split_rows,
+    take_slots,
+    take_values,
+)
 from tacit.multiparty.refusals import ABORTING, Counts, RefusedError
 from tacit.multiparty.ring import Words, add_by_key, expand, mask_words, noise_words
-from tacit.multiparty.sealing import ID_BYTES, TAG_BYTES, mask_seed, open_slot, open_value
+from tacit.multiparty.sealing import ID_BYTES, TAG_BYTES, mask_seed
 from tacit.multiparty.slots import Bytes, Flags, SlotTable
 from tacit.multiparty.state import (
     Abort,
@@ -41,7 +49,6 @@ from tacit.multiparty.store import Batch, Store
 from tacit.multiparty.wire import batch_name
 from tacit.privacy.noise import NoiseSource
 
-Receipt = dict[str, int]
 MOST_ROWS = 1 << 17
 """Most rows of a batch."""
 
@@ -97,7 +104,9 @@ class Party:
             self._table = self._load_table()
         else:
             for part in self._kept(REGISTRATION):
-                self._registered.update(zip(_rows(part["name"]), _rows(part["slot"]), strict=True))
+                self._registered.update(
+                    zip(split_rows(part["name"]), split_rows(part["slot"]), strict=True)
+                )
 
     # -- state --------------------------------------------------------------------------------
 
@@ -181,8 +190,8 @@ class Party:
         if number != REGISTRATION and self._table is None:
             raise RefusedError("round", f"round {number} before the slots are agreed on")
         self._enter(number)
-        take = self._take_slots if number == REGISTRATION else self._take_values
-        receipt, columns, remember = take(number, names, rows)
+        taken = self._take(number, names, rows)
+        receipt, columns = taken.receipt, taken.columns
         file = ""
         if receipt["kept"]:
             path, data = self.store.path(_batch_file(number, name)), _encoded(columns)
@@ -190,7 +199,10 @@ class Party:
             file = checksum(data)
         batch = Batch(name, sent, len(rows), receipt["kept"], json.dumps(receipt), file)
         self.store.add_batch(number, batch)
-        remember()
+        if isinstance(taken, Values):
+            self._have[taken.slots], self._tags[taken.slots] = True, columns["tag"]
+        else:
+            self._registered.update(taken.fresh)
         self.counts.add("bytes received", names.nbytes + rows.nbytes)
         self.counts.add("pairs kept", receipt["kept"])
         for cause, amount in receipt.items():
@@ -198,81 +210,16 @@ class Party:
                 self.counts.add(cause, amount)
         return receipt
 
-    def _take_slots(
-        self, number: int, names: Bytes, rows: Bytes
-    ) -> tuple[Receipt, dict[str, Bytes], Callable[[], None]]:
-        agreement, tally = self.agreement, Counter[str](kept=0, repeated=0)
-        fresh: dict[bytes, bytes] = {}
-        for name, row in zip(_rows(names), _rows(rows), strict=True):
-            try:
-                slot = open_slot(
-                    row, self._sealing, agreement.digest, self.number, agreement.plan.shares
-                )
-                if slot.name != name:
-                    raise RefusedError("slot", "an envelope under another slot's name")
-                if slot.key >= agreement.plan.users and slot.key not in (EVERYONE, PAD):
-                    raise RefusedError("slot", "a slot for a key that does not exist")
-                if max(slot.parties) >= agreement.plan.parties:
-                    raise RefusedError("role", "a slot for a party that does not exist")
-            except RefusedError as refusal:
-                tally[f"refused {refusal.cause}"] += 1
-                continue
-            held = slot.key.to_bytes(4, "big") + slot.seed + slot.parties
-            before = self._registered.get(name, fresh.get(name))
-            if before is None:
-                fresh[name] = held
-                tally["kept"] += 1
-            elif before == held:
-                tally["repeated"] += 1
-            else:
-                raise RefusedError("conflict", "a slot was registered before with other contents")
-        columns = {
-            "name": _array(list(fresh), ID_BYTES),
-            "slot": _array(list(fresh.values()), self._slot_bytes),
-        }
-        return dict(tally), columns, lambda: self._registered.update(fresh)
-
-    def _take_values(
-        self, number: int, names: Bytes, rows: Bytes
-    ) -> tuple[Receipt, dict[str, Bytes], Callable[[], None]]:
-        table, session = self._slots, self.agreement.digest
-        tally = Counter[str](kept=0, repeated=0)
-        place, sealed, tags = table.find(names), _rows(rows), rows[:, -TAG_BYTES:]
-        known = np.flatnonzero(place >= 0)
-        # A slot for lists has no place in a round for everyone, nor the other way round.
-        known = known[self._meant(number)[place[known]]]
-        own = known[table.receives(self.number)[place[known]]]
-        tally["refused slot"] += len(rows) - len(known)
-        tally["refused role"] += len(known) - len(own)
-        keys = _rows(table.seeds[place[own]])
-        kept: list[int] = []
-        shares: list[bytes] = []
-        seen: dict[int, int] = {}
-        for j, key in zip(own.tolist(), keys, strict=True):
-            share = open_value(sealed[j], key, session, number, names[j].tobytes())
-            if share is None:
-                tally["refused garbage"] += 1
-                continue
-            slot = int(place[j])
-            first = seen.get(slot)
-            if first is None and not self._have[slot]:
-                seen[slot] = j
-                kept.append(j)
-                shares.append(share)
-            elif np.array_equal(tags[j], self._tags[slot] if first is None else tags[first]):
-                tally["repeated"] += 1
-            else:
-                raise RefusedError("conflict", "a slot's value was sent before with other contents")
-        tally["kept"] = len(kept)
-        width = rows.shape[1] - TAG_BYTES
-        columns = {"name": names[kept], "tag": tags[kept], "share": _array(shares, width)}
-        slots = place[kept]
-
-        def remember() -> None:
-            self._have[slots] = True
-            self._tags[slots] = tags[kept]
-
-        return {cause: n for cause, n in tally.items() if n or cause in _ALWAYS}, columns, remember
+    def _take(self, number: int, names: Bytes, rows: Bytes) -> Registered | Values:
+        """What of a batch is new and good."""
+        agreement = self.agreement
+        if number == REGISTRATION:
+            return take_slots(agreement, self.number, self._sealing, self._registered, names, rows)
+        table = self._slots
+        return take_values(
+            agreement, number, table, self.number, self._meant(number), self._have,
+            self._tags, names, rows,
+        )  # fmt: skip
 
     # -- agreement ----------------------------------------------------------------------------
 
@@ -395,7 +342,7 @@ class Party:
         for start in range(0, len(expands), _CHUNK):
             part_of = expands[start : start + _CHUNK]
             rows = np.empty((len(part_of), width), ring.dtype)
-            for row, seed in zip(rows, _rows(table.seeds[part_of]), strict=True):
+            for row, seed in zip(rows, split_rows(table.seeds[part_of]), strict=True):
                 row[:] = expand(seed, width, ring, nonce=number)
             add_by_key(totals, to[part_of], rows)
         return totals
@@ -415,8 +362,8 @@ class Party:
     @property
     def _slots(self) -> SlotTable:
         if self._table is None:
-            names = _array(list(self._registered), ID_BYTES)
-            rows = _array(list(self._registered.values()), self._slot_bytes)
+            names = joined(list(self._registered), ID_BYTES)
+            rows = joined(list(self._registered.values()), self._slot_bytes)
             return SlotTable.build(names, rows, self.agreement.plan.shares)
         return self._table
 
@@ -470,23 +417,9 @@ class Party:
         self.store.close()
 
 
-_ALWAYS = ("kept", "repeated")
-
-
 def _batch_file(number: int, name: str) -> str:
     return f"round-{number}-{name}.arrow"
 
 
 def _encoded(columns: dict[str, Bytes]) -> memoryview:
     return batches.encode([batches.make(columns)])
-
-
-def _rows(array: Bytes) -> list[bytes]:
-    """The rows of a matrix of bytes, each as bytes."""
-    rows, width = array.shape
-    raw = np.ascontiguousarray(array).tobytes()
-    return [raw[j * width : (j + 1) * width] for j in range(rows)]
-
-
-def _array(rows: list[bytes], width: int) -> Bytes:
-    return np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), width)

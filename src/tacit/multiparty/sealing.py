@@ -97,7 +97,9 @@ def seal_value(words: bytes, key: bytes, digest: bytes, number: int, name: bytes
     return AESGCM(key).encrypt(nonce, words, bound)
 
 
-def open_value(sealed: bytes, key: bytes, digest: bytes, number: int, name: bytes) -> bytes | None:
+def open_value(
+    sealed: bytes | memoryview, key: bytes, digest: bytes, number: int, name: bytes
+) -> bytes | None:
     """The share, or None if it was not sealed for this slot, round and session."""
     nonce, bound = _bound(digest, number, name)
     try:
