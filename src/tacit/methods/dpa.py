@@ -241,9 +241,7 @@ def session_of(plan: Plan, degree: int | None = None) -> SessionPlan:
 
     rounds = []
     if settings.profile:
-        rounds.append(
-            Round("profile", 1, "everyone", facts.classes * width, noise["profile"])
-        )
+        rounds.append(Round("profile", 1, "everyone", facts.classes * width, noise["profile"]))
     rounds += turns("features", settings.feature_layers, width)
     rounds += turns("labels", settings.label_layers, facts.classes)
     draft = SessionPlan(
@@ -422,9 +420,7 @@ def _shares(settings: DpaSettings) -> dict[str, float]:
     return shares
 
 
-def _sensitivities(
-    settings: DpaSettings, unit: Node
-) -> list[tuple[str, int, Sensitivity]]:
+def _sensitivities(settings: DpaSettings, unit: Node) -> list[tuple[str, int, Sensitivity]]:
     """Every stage with its rounds and how far one record moves all of them."""
     one, two = unit.relation == "add-remove", unit.relation == "replace"
     k = settings.longest
@@ -452,9 +448,7 @@ def _cited(whole: Sensitivity) -> str:
     return f"{whole.theorem}, {whole.page}"
 
 
-def _claimed(
-    settings: DpaSettings, unit: Node, epsilon: float, delta: float
-) -> tuple[Stage, ...]:
+def _claimed(settings: DpaSettings, unit: Node, epsilon: float, delta: float) -> tuple[Stage, ...]:
     """The paper's noise: Equations 3, 13 and 30, one layer each, at the unit's D."""
     claim = "Theorem 5 of the paper, as claimed, the paper"
     edge = claimed_edge(settings)
@@ -507,16 +501,12 @@ def _proved(stage: Stage, settings: DpaSettings, unit: Node) -> Stage:
             return replace(stage, noise_multiplier=0.0, mechanism="gaussian", theorem="none")
         each = lost + gained if two else max(lost, gained)
         answer = 2 / (1 + math.exp(each))
-        return replace(
-            stage, rounds=degree, noise_multiplier=answer, theorem=f"Theorem 4, {_PAGE}"
-        )
+        return replace(stage, rounds=degree, noise_multiplier=answer, theorem=f"Theorem 4, {_PAGE}")
     links = replace(unit, max_degree=degree + int(settings.self_link))
     whole = hop_sums(links, directed=True, hops=1, nonnegative=stage.name == "labels")
     # Each party drew variance std^2 / (m - c); those that do not collude are what is left.
     left = math.sqrt((settings.parties - known) / (settings.parties - settings.colluding))
-    return replace(
-        stage, noise_multiplier=left * stage.noise_std / whole.l2, theorem=_cited(whole)
-    )
+    return replace(stage, noise_multiplier=left * stage.noise_std / whole.l2, theorem=_cited(whole))
 
 
 def _cost(stages: tuple[Stage, ...], delta: float) -> Any:

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit.aggregate import unit_rows
 from tacit.graph.graph import BoolArray, FloatArray
 from tacit.learn.networks import MLP
 from tacit.learn.train import TrainConfig, predict_logits, train
@@ -65,7 +64,7 @@ class ServerNetwork:
     """
 
     def __init__(self, settings: DpaSettings, width: int, classes: int, seed: int) -> None:
-        self.settings, self.seed = settings, seed
+        self.settings, self.seed, self.scale = settings, seed, 1.0
         self.network: nn.Module = MLP(
             width,
             settings.hidden,
@@ -86,6 +85,8 @@ class ServerNetwork:
     ) -> None:
         """Train on users with ``chosen``; the epoch is chosen by users with ``held``."""
         settings = self.settings
+        length = np.sqrt(np.mean(np.square(features).sum(axis=1)))
+        self.scale = float(np.float32(settings.input_length / max(length, 1e-9)))
         inputs = self._inputs(features)
         # Equation 24: the class with the largest aggregated label is the label trained on.
         targets = torch.from_numpy(labels.argmax(axis=1))
@@ -98,7 +99,7 @@ class ServerNetwork:
                 epochs=settings.epochs,
                 learning_rate=settings.learning_rate,
                 weight_decay=settings.weight_decay,
-                batch_size=settings.batch or None,
+                batch_size=settings.batch,
             ),
             seed=self.seed,
             val=((inputs[watched],), targets[watched]) if len(watched) else None,
@@ -111,11 +112,14 @@ class ServerNetwork:
 
     def weights(self) -> Weights:
         """Every parameter by name."""
-        return {k: v.detach().numpy().copy() for k, v in self.network.state_dict().items()}
+        found = {k: v.detach().numpy().copy() for k, v in self.network.state_dict().items()}
+        return {"scale": np.asarray([self.scale], np.float32), **found}
 
     def load(self, weights: Weights) -> None:
         """Take up parameters that :meth:`weights` gave."""
-        self.network.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in weights.items()})
+        self.scale = float(weights["scale"][0])
+        rest = {k: torch.from_numpy(v.copy()) for k, v in weights.items() if k != "scale"}
+        self.network.load_state_dict(rest)
 
     def _inputs(self, features: FloatArray) -> torch.Tensor:
-        return torch.from_numpy(unit_rows(features))
+        return torch.from_numpy(features * np.float32(self.scale))

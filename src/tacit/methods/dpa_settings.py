@@ -45,6 +45,8 @@ class DpaSettings:
         speed: ``totals`` takes every sum once; ``every`` generates every share.
         fraction_bits: Of the grid.
         own_list: Whether an answer reads the user's own list; set by ``answer``.
+        input_length: Root mean square length to which rows of feature sums are scaled, all by one
+            number, before the MLP reads them.
         hidden: Width of the MLP.
         layers: Linear layers of the MLP.
         dropout: Of the MLP.
@@ -78,6 +80,7 @@ class DpaSettings:
     speed: Literal["totals", "every"]
     fraction_bits: int
     own_list: bool
+    input_length: float
     hidden: int
     layers: int
     dropout: float
@@ -122,7 +125,7 @@ _SHARED: dict[str, Any] = {
     "learning_rate": 0.0005,
     "weight_decay": 0.01,
     "scaling": "dummy",
-    "longest": 32,
+    "longest": 16,
 }
 _PAPER: dict[str, Any] = {
     **_SHARED,
@@ -137,7 +140,7 @@ _PAPER: dict[str, Any] = {
     "with_val": True,
     "feature_share": 0.05,
     "summary_share": 0.0,
-    "count_share": 0.1,
+    "count_share": 0.05,
 }
 _TACIT: dict[str, Any] = {
     **_SHARED,
@@ -154,10 +157,10 @@ _TACIT: dict[str, Any] = {
     "self_link": False,
     "with_val": False,
     "summary_share": 0.1,
-    "count_share": 0.1,
+    "count_share": 0.05,
 }
 _SMALL = 10_000  # users; the paper's guideline (Table 10) tells small from large data sets
-_LEAST, _MOST = 0.05, 0.35
+_LEAST, _MOST = 0.05, 0.2
 _CONTRAST = 0.05
 
 
@@ -197,6 +200,8 @@ def choose(
         width = overrides.get("width", values["width"])
         values["width"] = 0 if width >= facts.features else width
         values["feature_share"] = _feature_share(facts, epsilon, delta, width)
+    # The more users there are to learn from, the closer the network may follow them.
+    values["input_length"] = round(facts.train_nodes / 600, 1)
     values = {**values, **overrides}
     values["own_list"] = values["answer"] == "user"
     settings = DpaSettings(**values)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from tacit.aggregate import InLists
 from tacit.aggregate.hop import Grid
 from tacit.errors import NoiseError
-from tacit.graph import Graph, bound_out_lists
-from tacit.graph.graph import FloatArray
-from tacit.multiparty.records import Records, draw_dummies, make_grid
+from tacit.graph import Graph
+from tacit.graph.graph import FloatArray, transpose
+from tacit.multiparty.records import Records, cut_lists, draw_dummies, make_grid
 from tacit.multiparty.ring import Stream, Words, choose_parties, noise_words, to_real
 from tacit.multiparty.session import Round, SessionPlan
 from tacit.privacy.noise import NoiseSource
@@ -103,12 +103,9 @@ def session(
     dummies = np.zeros(graph.nodes, np.int64)
     if source is not None:
         dummies = draw_dummies(plan.dummies, graph.nodes, source)
-    lists, sent = _sending(plan, graph, clip, seed)
+    lists, sent = sending(plan, graph, clip, seed)
     records = Records.of(graph, sent, dummies)
-    if speed == "every":
-        stream = stream or Stream.fresh()
-    else:
-        stream = None
+    stream = (stream or Stream.fresh()) if speed == "every" else None
     slots = Slots.draw(lists, plan, stream, dummies)
     everyone = Slots.draw(_everyone(graph.nodes), plan, stream)
     released = dict(known or {})
@@ -155,7 +152,7 @@ def run_round(
         if stream is None:
             sums = np.empty((stop - start, columns), accumulator)
             lists.sums(grid, sums, start)
-            total = sums.astype(plan.ring.dtype)
+            total: Words = sums.astype(plan.ring.dtype)
         else:
             total = _shared(plan, slots, grid, stream, start, stop)
         if plan.self_link and turn.to == "lists":
@@ -166,14 +163,18 @@ def run_round(
     return released
 
 
-def _sending(
+def sending(
     plan: SessionPlan, graph: Graph, clip: Literal["sent", "received"], seed: int
 ) -> tuple[InLists, NDArray[np.int64]]:
     """Who sends to each key after cutting, and to how many each user sends."""
-    cut = bound_out_lists(graph, plan.longest, np.random.default_rng(seed))
+    users = np.arange(graph.nodes)
+    kept = cut_lists(users, graph.indptr, graph.indices, plan.longest, seed)
+    sent = np.minimum(graph.out_degrees, plan.longest)
+    indptr = np.concatenate([[0], np.cumsum(sent)])
+    lists = InLists.check(indptr, graph.indices[kept])
     if clip == "sent":
-        return InLists.check(*cut.in_lists), cut.out_degrees
-    return InLists.check(cut.indptr, cut.indices), np.diff(cut.in_lists[0])
+        lists = InLists.check(*transpose(lists.indptr, lists.indices))
+    return lists, sent
 
 
 def _everyone(users: int) -> InLists:
@@ -181,9 +182,7 @@ def _everyone(users: int) -> InLists:
     return InLists.check(np.array([0, users]), np.arange(users, dtype=np.int32))
 
 
-def _noise(
-    plan: SessionPlan, turn: Round, shape: tuple[int, ...], source: NoiseSource
-) -> Words:
+def _noise(plan: SessionPlan, turn: Round, shape: tuple[int, ...], source: NoiseSource) -> Words:
     """The noise of all parties, each drawn by itself."""
     ring, bits = plan.ring, plan.fraction_bits
     total = np.zeros(shape, ring.dtype)
