@@ -45,7 +45,7 @@ def deploy(folder, agreed, *, agents=1, **options) -> tuple[Deployment, np.ndarr
             own.indptr, own.indices.astype(np.int32), np.diff(own.indptr), zero,
         )  # fmt: skip
         path = folder / f"records-{first}.npz"
-        save_records(path, records, own)
+        save_records(path, records)
         files.append((first, last, path))
     return Deployment(folder / "s", agreed, files, **options), expected(
         held, np.eye(USERS, dtype=int)

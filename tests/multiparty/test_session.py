@@ -10,14 +10,14 @@ from local_session import BITS, Local, agreement, expected, lists, one_hot
 from scipy import stats
 
 from tacit.errors import BudgetError, SessionError
-from tacit.graph import bound_out_lists, split, synthetic
+from tacit.graph import split, synthetic
 from tacit.multiparty import simulation
-from tacit.multiparty.agent import Lists
 from tacit.multiparty.agreement import Agreement
 from tacit.multiparty.certificates import Identity
 from tacit.multiparty.records import make_grid
 from tacit.multiparty.refusals import RefusedError
 from tacit.multiparty.ring import reconstruct, to_real
+from tacit.multiparty.users import cut
 
 
 @pytest.fixture
@@ -53,8 +53,7 @@ def test_the_released_sums_are_those_of_the_simulation_with_the_same_noise(local
     plan = facts.plan
     quiet = replace(plan, rounds=tuple(replace(turn, noise_std=0.0) for turn in plan.rounds))
     simulated, records = simulation.session(quiet, graph, None, seed=5)
-    cut = bound_out_lists(graph, plan.longest, np.random.default_rng(5))
-    session = local(facts, Lists(cut.indptr, cut.indices))
+    session = local(facts, cut(replace(facts, cut_seed=5), records))
     rows = [make_grid(plan, turn, records, simulated) for turn in plan.rounds]
     assert session.run(rows)["done"]
     for number, turn in enumerate(plan.rounds, 1):

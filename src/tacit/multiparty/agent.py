@@ -76,7 +76,7 @@ class Agent:
             raise SessionError("an agent acts for users of the session")
         if lengths.max(initial=0) > agreement.plan.longest:
             raise SessionError(
-                f"a list has {lengths.max()} links where the session allows {agreement.plan.longest}",
+                f"a list has {lengths.max()} links, and {agreement.plan.longest} are allowed",
                 remedy="cut lists to the session's bound, reading each list alone",
             )
         self.store = Store(folder, f"user {first} {agreement.digest.hex()}", disk)

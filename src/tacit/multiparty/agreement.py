@@ -42,6 +42,7 @@ class Agreement:
             has been heard.
         events: What each round costs, by its name, and the numbers of slots under ``counts``; as
             :func:`tacit.privacy.events.event_to_json` writes it.
+        cut_seed: Of the cut of lists that are too long; public.
         leave_out: Whether a round goes on without users who registered and then missed it. Their
             slots go missing together, so every party sees which of its slots belong together
             (proofs/dpa.md, "Between processes"); by default the session is aborted instead.
@@ -52,6 +53,7 @@ class Agreement:
     most: int
     seconds: float = 600.0
     events: Mapping[str, Any] = field(default_factory=dict)
+    cut_seed: int = 0
     leave_out: bool = False
 
     def __post_init__(self) -> None:

@@ -15,12 +15,12 @@ import numpy as np
 from tacit.errors import SessionError
 from tacit.graph.graph import FloatArray
 from tacit.multiparty.agent import Agent, Lists, Rows
-from tacit.multiparty.agreement import REGISTRATION
+from tacit.multiparty.agreement import REGISTRATION, Agreement
 from tacit.multiparty.calls import Calls, UnreachableError
 from tacit.multiparty.config import RoleConfig
 from tacit.multiparty.driving import Orders, check_orders, message
 from tacit.multiparty.enrolment import Enrolled, credentials
-from tacit.multiparty.records import Records, make_grid
+from tacit.multiparty.records import Records, cut_lists, make_grid
 from tacit.multiparty.refusals import Counts, RefusedError
 from tacit.multiparty.ring import Stream, to_real
 from tacit.multiparty.state import Phase
@@ -42,13 +42,14 @@ class Users:
     def __init__(self, config: RoleConfig, held: Enrolled) -> None:
         if config.records is None:
             raise SessionError("an agent needs its users' records")
-        records, lists = load_records(config.records)
+        records = load_records(config.records)
+        lists = cut(held.agreement, records)
         self._config, self._held, self.counts = config, held, Counts()
         self.agent = Agent(
             held.agreement, config.number, lists, held.parties, config.folder,
             NoiseSource.fresh(), Stream.fresh(),
         )  # fmt: skip
-        self._records = replace(records, dummies=self.agent.dummies)
+        self._records = replace(records, dummies=self.agent.dummies, sent=np.diff(lists.indptr))
         self._released: dict[str, FloatArray] = {}
         self._coordinator = Calls(config.coordinator, held.credentials)
         self._server = Calls(config.server, held.credentials)
@@ -150,13 +151,22 @@ class Users:
         self.agent.close()
 
 
-def save_records(path: Path, records: Records, lists: Lists) -> None:
-    """Write users' records for their agent: the whole record, and to whom each sends."""
-    arrays = {name: getattr(records, name) for name in (f.name for f in fields(Records))}
-    np.savez(path, cut_indptr=lists.indptr, cut_indices=lists.indices, **arrays)
+def cut(agreement: Agreement, records: Records) -> Lists:
+    """To whom users send: their lists, the long ones cut, each by reading that list alone."""
+    plan = agreement.plan
+    kept = cut_lists(
+        records.users, records.indptr, records.indices, plan.longest, agreement.cut_seed
+    )
+    sent = np.minimum(np.diff(records.indptr), plan.longest)
+    return Lists(np.concatenate([[0], np.cumsum(sent)]), records.indices[kept])
 
 
-def load_records(path: Path) -> tuple[Records, Lists]:
+def save_records(path: Path, records: Records) -> None:
+    """Write users' records for their agent."""
+    np.savez(path, **{f.name: getattr(records, f.name) for f in fields(Records)})
+
+
+def load_records(path: Path) -> Records:
     """Read them back.
 
     Raises:
@@ -164,8 +174,7 @@ def load_records(path: Path) -> tuple[Records, Lists]:
     """
     try:
         with np.load(path, allow_pickle=False) as found:
-            lists = Lists(found["cut_indptr"], found["cut_indices"])
-            return Records(**{f.name: found[f.name] for f in fields(Records)}), lists
+            return Records(**{f.name: found[f.name] for f in fields(Records)})
     except (OSError, ValueError, KeyError) as error:
         raise SessionError(f"{path} holds no users' records", why=str(error)) from error
 

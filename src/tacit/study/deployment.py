@@ -1,8 +1,8 @@
 """A whole DPA session in separate processes, from a graph to answers: plan, run, learn.
 
 The parties' sums are what :mod:`tacit.multiparty.simulation` would release; what is learnt from
-them is the method's own. This process plays everybody's administrator: it cuts the graph into
-records, hands each agent its own, and compares answers with labels at the end. In earnest nobody
+them is the method's own. This process plays everybody's administrator: it takes the graph apart,
+hands each agent its users' records, and compares answers with labels at the end. In earnest nobody
 holds the graph.
 """
 
@@ -86,7 +86,7 @@ def run_session(
         PlanError: The plan cannot run between processes.
         SessionError: The session was aborted or took too long; every process has ended.
     """
-    from tacit.graph import bound_out_lists, fingerprint
+    from tacit.graph import fingerprint
     from tacit.methods.base import accuracies
     from tacit.methods.dpa import finish, read_degree, session_of
     from tacit.multiparty.config import Charging
@@ -106,10 +106,9 @@ def run_session(
             remedy="set clip=\"sent\", or simulate the session with 'tacit fit --method dpa'",
         )
     deal = session_of(plan, read_degree(plan, graph))
-    agreement = _agreement(folder, plan, deal, processes)
-    cut = bound_out_lists(graph, deal.longest, np.random.default_rng(model.seed))
-    records = Records.of(graph, cut.out_degrees)
-    files = _hand_out(folder, records, cut, min(processes.agents, deal.users))
+    agreement = _agreement(folder, plan, deal, processes, model.seed)
+    records = Records.of(graph, np.minimum(graph.out_degrees, deal.longest))
+    files = _hand_out(folder, records, min(processes.agents, deal.users))
     charging = Charging(
         str(ledger.path.resolve()), fingerprint(graph), plan.unit.name, plan.delta
     )  # fmt: skip
@@ -180,13 +179,15 @@ def round_events(plan: Plan, deal: SessionPlan) -> dict[str, Any]:
     return found
 
 
-def _agreement(folder: Path, plan: Plan, deal: SessionPlan, processes: Processes) -> Agreement:
+def _agreement(
+    folder: Path, plan: Plan, deal: SessionPlan, processes: Processes, seed: int
+) -> Agreement:
     """A new session, or the one that this folder began with the same plan."""
     began = folder / "session.json"
     events = round_events(plan, deal)
     if began.exists():
         earlier = Agreement.from_json(began.read_text())
-        if (earlier.plan, dict(earlier.events)) != (deal, events):
+        if (earlier.plan, dict(earlier.events), earlier.cut_seed) != (deal, events, seed):
             raise PlanError(
                 f"{folder} holds another session",
                 remedy="repeat the command that began it, or name an empty folder",
@@ -194,14 +195,11 @@ def _agreement(folder: Path, plan: Plan, deal: SessionPlan, processes: Processes
         return earlier
     most, seconds = most_dummies(deal.dummies), processes.seconds
     name = secrets.token_hex(16)
-    return Agreement(name, deal, most, seconds, events, processes.leave_out)
+    return Agreement(name, deal, most, seconds, events, seed, processes.leave_out)
 
 
-def _hand_out(
-    folder: Path, records: Records, cut: Graph, agents: int
-) -> list[tuple[int, int, Path]]:
+def _hand_out(folder: Path, records: Records, agents: int) -> list[tuple[int, int, Path]]:
     """One file of records for each agent, about as many users in each."""
-    from tacit.multiparty.agent import Lists
     from tacit.multiparty.users import save_records
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -209,10 +207,7 @@ def _hand_out(
     for part in np.array_split(records.users, agents):
         first, last = int(part[0]), int(part[-1])
         path = folder / f"records-{first}.npz"
-        own = _some(records, first, last)
-        lo, hi = int(cut.indptr[first]), int(cut.indptr[last + 1])
-        lists = Lists(cut.indptr[first : last + 2] - lo, cut.indices[lo:hi])
-        save_records(path, own, lists)
+        save_records(path, _some(records, first, last))
         found.append((first, last, path))
     return found
 
