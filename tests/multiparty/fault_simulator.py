@@ -96,13 +96,12 @@ class Simulation:
         local, report, deliver = self.local, self.local.report, self.local.deliver
 
         def reporting(name, message):
-            orders = self._carried(lambda: report(name, message))
-            if message["kind"] == "aggregated":
+            if message["kind"] == "aggregated":  # it may have been heard though no answer came
                 key = (int(name.removeprefix("party-")), message["round"])
                 assert self.reported.setdefault(key, message["body"][1]) == message["body"][1], (
                     "a share that was reported has changed"
                 )
-            return orders
+            return self._carried(lambda: report(name, message))
 
         def delivering(party, number, batch, names, rows):
             work = (party, number, batch, names.copy(), rows.copy())
