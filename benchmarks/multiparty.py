@@ -116,7 +116,7 @@ def measure(folder: Path, users: int, slots: int, columns: int) -> dict[str, obj
         agent = Agent(
             agreed, 0, lists, held.parties, folder / "agent", NoiseSource.fresh(), Stream.fresh()
         )
-        lines = [Calls(config.shuffler, held.credentials) for _ in range(16)]
+        lines = [Calls(config.shuffler, held.credentials, "shuffler") for _ in range(16)]
         send(lines, [message for _, message in agent.registrations()])
         rows = rng.integers(-(2**BITS) // 40, 2**BITS // 40, (users, columns)).astype(np.int32)
         uploads = [message for _, message in agent.values(1, rows)]

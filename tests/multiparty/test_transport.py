@@ -17,6 +17,7 @@ from tacit.multiparty.certificates import (
     Authority,
     Credentials,
     Identity,
+    called,
     identity_of,
     sealing_key_of,
     signing_request,
@@ -55,7 +56,7 @@ def echo(authority):
 
 
 def test_the_caller_is_known_by_its_certificate(authority, echo):
-    with Calls(echo.address, credentials(authority, "user", 4)) as calls:
+    with Calls(echo.address, credentials(authority, "user", 4), "shuffler") as calls:
         assert calls("echo", b"abc") == f"tacit://{SESSION}/user/4-4 3".encode()
         with pytest.raises(RefusedError, match="an upload") as refusal:
             calls("echo", b"refuse")
@@ -82,7 +83,9 @@ def test_unknown_missing_and_expired_certificates_do_not_get_in(authority, echo,
         "expired": lambda: credentials(authority, "user", days=-0.5),
     }[who]()
     with (
-        Calls(echo.address, held, authority=authority.certificate, seconds=1.0) as calls,
+        Calls(
+            echo.address, held, "shuffler", authority=authority.certificate, seconds=1.0
+        ) as calls,
         pytest.raises(UnreachableError),
     ):
         calls("echo", b"abc")
@@ -91,10 +94,28 @@ def test_unknown_missing_and_expired_certificates_do_not_get_in(authority, echo,
 def test_a_caller_does_not_speak_to_a_stranger(echo):
     other = Authority.create()
     with (
-        Calls(echo.address, credentials(other, "user"), seconds=1.0) as calls,
+        Calls(echo.address, credentials(other, "user"), "shuffler", seconds=1.0) as calls,
         pytest.raises(UnreachableError),
     ):
         calls("echo", b"abc")
+
+
+def test_a_role_at_another_roles_address_is_not_spoken_to(authority, echo, tmp_path):
+    with (
+        Calls(echo.address, credentials(authority, "user"), "server", seconds=1.0) as calls,
+        pytest.raises(UnreachableError),
+    ):
+        calls("echo", b"abc")
+    session = Local(agreement(), tmp_path, lists(6, 3))
+    server = PartyServer(session.get("party-1"), "127.0.0.1:0", credentials(authority, "party", 1))
+    try:
+        held = credentials(authority, "server")
+        client = PartyClient(f"127.0.0.1:{server.port}", held, bytes(32), 2, seconds=1.0)
+        with pytest.raises(UnreachableError):
+            client.share(1)
+    finally:
+        server.shutdown()
+        session.close()
 
 
 def test_slow_and_senseless_clients_hold_up_nobody(authority, echo, tmp_path):
@@ -111,12 +132,12 @@ def test_slow_and_senseless_clients_hold_up_nobody(authority, echo, tmp_path):
         if j % 2:
             one.send(b"\x16\x03\x01")  # a handshake that is never finished
         else:
-            sockets[-1] = context.wrap_socket(one, server_hostname="localhost")
+            sockets[-1] = context.wrap_socket(one, server_hostname=called("shuffler", SESSION))
             sockets[-1].send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(5))
     garbage = socket.create_connection((host, int(port)), timeout=5)
     garbage.send(b"GET / HTTP/1.1\r\n\r\n" * 100)
     started = time.monotonic()
-    with Calls(echo.address, held) as calls:
+    with Calls(echo.address, held, "shuffler") as calls:
         assert calls("echo", b"abc").endswith(b" 3")
     assert time.monotonic() - started < 5
     for one in [*sockets, garbage]:
@@ -131,7 +152,7 @@ def test_a_party_takes_batches_from_the_shuffler_alone(authority, tmp_path):
 
     def client(role, number=0, digest=facts.digest, name=SESSION):
         held = credentials(authority, role, number, session=name)
-        return PartyClient(address, held, digest, seconds=5.0)
+        return PartyClient(address, held, digest, 1, seconds=5.0)
 
     names, rows = np.zeros((2, 16), np.uint8), np.zeros((2, facts.row_bytes(0)), np.uint8)
     good = client("shuffler")
@@ -142,10 +163,6 @@ def test_a_party_takes_batches_from_the_shuffler_alone(authority, tmp_path):
         cases = [
             (lambda: client("user").deliver(0, "x", names, rows), "certificate"),
             (lambda: client("party", 2).deliver(0, "x", names, rows), "certificate"),
-            (
-                lambda: client("shuffler", name="00" * 16).deliver(0, "x", names, rows),
-                "certificate",
-            ),
             (lambda: client("shuffler", digest=bytes(32)).deliver(0, "x", names, rows), "session"),
             (lambda: good.deliver(0, "x", names, rows[:, 1:].copy()), "length"),
             (lambda: good.deliver(9, "x", names, rows), "round"),
@@ -160,6 +177,8 @@ def test_a_party_takes_batches_from_the_shuffler_alone(authority, tmp_path):
             with pytest.raises(RefusedError) as refusal:
                 ask()
             assert refusal.value.cause == cause, refusal.value
+        with pytest.raises(UnreachableError):  # a session of another name, of the same authority
+            client("shuffler", name="00" * 16).deliver(0, "x", names, rows)
         assert party.counts.to_dict()["refused garbage"] == 2
         with pytest.raises(RefusedError) as refusal:
             good.deliver(0, "0-1-0", names + 1, rows)
@@ -176,7 +195,7 @@ def test_a_party_is_not_reached_without_a_certificate_of_the_session(authority, 
     server = PartyServer(session.get("party-1"), "127.0.0.1:0", held)
     stranger = credentials(Authority.create(), "server")
     try:
-        client = PartyClient(f"127.0.0.1:{server.port}", stranger, bytes(32), seconds=1.0)
+        client = PartyClient(f"127.0.0.1:{server.port}", stranger, bytes(32), 1, seconds=1.0)
         with pytest.raises(UnreachableError):
             client.share(1)
     finally:

@@ -19,7 +19,7 @@ import pyarrow.flight as flight
 from tacit.errors import SessionError, TacitError
 from tacit.multiparty import batches
 from tacit.multiparty.calls import UnreachableError, refusal_from
-from tacit.multiparty.certificates import Credentials, Identity
+from tacit.multiparty.certificates import Credentials, Identity, called
 from tacit.multiparty.party import MOST_ROWS, Party
 from tacit.multiparty.refusals import RefusedError
 from tacit.multiparty.sealing import ID_BYTES
@@ -124,11 +124,17 @@ class PartyClient:
         address: Where it listens.
         credentials: The caller's.
         session: Digest of the agreement.
+        number: The party's: another role at that address is not spoken to.
         seconds: How long a delivery or answer may take.
     """
 
     def __init__(
-        self, address: str, credentials: Credentials, session: bytes, seconds: float = 120.0
+        self,
+        address: str,
+        credentials: Credentials,
+        session: bytes,
+        number: int,
+        seconds: float = 120.0,
     ) -> None:
         self._address, self._session = address, session.hex()
         self._options = flight.FlightCallOptions(timeout=seconds)
@@ -137,6 +143,7 @@ class PartyClient:
             tls_root_certs=credentials.authority,
             cert_chain=credentials.certificate,
             private_key=credentials.key,
+            override_hostname=called("party", credentials.identity.session, number),
             generic_options=[
                 ("grpc.initial_reconnect_backoff_ms", 50),
                 ("grpc.min_reconnect_backoff_ms", 50),

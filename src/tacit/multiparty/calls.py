@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 
 from tacit.errors import SessionError, TacitError
-from tacit.multiparty.certificates import Credentials, Identity
+from tacit.multiparty.certificates import Credentials, Identity, called
 from tacit.multiparty.refusals import CAUSES, Counts, RefusedError
 
 Handler = Callable[[Identity | None, bytes], bytes]
@@ -166,6 +166,7 @@ class Calls:
     Args:
         address: Where it listens.
         credentials: The caller's own; with ``authority`` alone the caller stays anonymous.
+        role: Whom the caller means to reach: another role at that address is not spoken to.
         authority: Whom to believe, where there are no credentials yet.
         seconds: How long a call may take.
     """
@@ -174,11 +175,13 @@ class Calls:
         self,
         address: str,
         credentials: Credentials | None = None,
+        role: str = "registry",
         *,
         authority: bytes | None = None,
         seconds: float = 60.0,
     ) -> None:
         self.address, self._seconds = address, seconds
+        session = "" if credentials is None else credentials.identity.session
         if credentials is None:
             secure = grpc.ssl_channel_credentials(authority)
         else:
@@ -193,6 +196,7 @@ class Calls:
             ("grpc.min_reconnect_backoff_ms", 50),
             # Two identities in one process must not share a connection.
             ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.ssl_target_name_override", called(role, session)),
         ]
         self._channel = grpc.secure_channel(address, secure, options=options)
         self._methods: dict[str, Any] = {}

@@ -1,7 +1,8 @@
 """Who is who: a session's own authority, the certificates it signs, and what a peer's says.
 
 Every certificate names one role of one session in a URI, ``tacit://SESSION/ROLE/FIRST-LAST``, where
-the numbers are a party's or the range of users an agent acts for. A party's certificate also
+the numbers are a party's or the range of users an agent acts for, and bears a host name made of the
+same, which callers insist on (:func:`called`). A party's certificate also
 carries the X25519 key that slots are sealed to, so that whoever trusts the authority needs no other
 directory. Both ends of every connection show a certificate (TLS 1.3, P-256); the one exception is
 enrolment itself, where the caller has a token instead.
@@ -9,7 +10,6 @@ enrolment itself, where the caller has a token instead.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from dataclasses import dataclass
@@ -162,7 +162,6 @@ class Authority:
         *,
         sealing_key: bytes | None = None,
         days: float = _DAYS,
-        hosts: tuple[str, ...] = ("127.0.0.1",),
     ) -> bytes:
         """A certificate for the key in a signing request; what else it asks for is ignored.
 
@@ -171,7 +170,6 @@ class Authority:
             identity: What the certificate will say; the registry decides, not the request.
             sealing_key: A party's X25519 public key.
             days: How long it is valid; negative makes one that has expired, for tests.
-            hosts: Addresses at which the holder may be called.
 
         Raises:
             SessionError: The request is damaged or not signed by its key.
@@ -185,8 +183,7 @@ class Authority:
             raise SessionError("a signing request is not signed by the key it holds")
         # The URI comes first: it is what a Flight server is told of its peer.
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
-        names += [x509.IPAddress(ipaddress.ip_address(host)) for host in hosts]
-        names.append(x509.DNSName("localhost"))
+        names.append(x509.DNSName(called(identity.role, identity.session, identity.first)))
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.role)])
         usages = x509.ExtendedKeyUsage(
             [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -207,10 +204,19 @@ class Authority:
             builder = builder.add_extension(extra, critical=False)
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def enrol(self, identity: Identity, hosts: tuple[str, ...] = ("127.0.0.1",)) -> Credentials:
+    def enrol(self, identity: Identity) -> Credentials:
         """A key and its certificate in one step, where holder and authority are one process."""
         key, request = signing_request()
-        return Credentials(key, self.sign(request, identity, hosts=hosts), self.certificate)
+        return Credentials(key, self.sign(request, identity), self.certificate)
+
+
+def called(role: str, session: str = "", number: int = 0) -> str:
+    """The host name that a role's certificate bears and its callers insist on.
+
+    Not the address: whoever takes over an address, another role of the session among them, cannot
+    show this name. The registry is called before the session's name is known.
+    """
+    return "registry.tacit" if role == "registry" else f"{role}-{number}.{session}.tacit"
 
 
 def signing_request() -> tuple[bytes, bytes]:

@@ -95,8 +95,7 @@ class Deployment:
             if role == "registry":
                 said |= {"agreement": "session.json", "authority_key": "authority.key"}
             else:
-                host = self._hosts.get(name, HOST)
-                tokens[identity.uri] = {"token": token, "hosts": [host]}
+                tokens[identity.uri] = token
             if role == "user":
                 said |= {"records": str(ranges[name][2].resolve()), "connections": connections}
             else:

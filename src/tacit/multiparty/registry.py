@@ -20,8 +20,6 @@ from tacit.multiparty.disk import Disk
 from tacit.multiparty.refusals import Counts, RefusedError
 from tacit.multiparty.store import Store
 
-_HERE = ("127.0.0.1",)
-
 
 class Registry:
     """Signs certificates for one session.
@@ -40,17 +38,17 @@ class Registry:
         self._authority = authority
         self.store = Store(folder, f"registry {agreement.digest.hex()}", disk)
 
-    def invite(self, identity: Identity, hosts: tuple[str, ...] = _HERE) -> str:
-        """A token for a role at the addresses it may be called at; hand it over in secret."""
+    def invite(self, identity: Identity) -> str:
+        """A token for a role; hand it over in secret."""
         token = secrets.token_urlsafe(24)
-        self.admit(token, identity, hosts)
+        self.admit(token, identity)
         return token
 
-    def admit(self, token: str, identity: Identity, hosts: tuple[str, ...] = _HERE) -> None:
+    def admit(self, token: str, identity: Identity) -> None:
         """Let a token that was made elsewhere stand for a role."""
         if identity.session != self.agreement.session:
             raise SessionError("a token is for a role of this session")
-        self.store.put({f"token {_hash(token)}": {"uri": identity.uri, "hosts": list(hosts)}})
+        self.store.put({f"token {_hash(token)}": identity.uri})
 
     def enrol(
         self, token: str, request: bytes, sealing_key: bytes | None, first: int, last: int
@@ -79,7 +77,7 @@ class Registry:
         known = self.store.get(f"token {_hash(token)}")
         if known is None:
             raise RefusedError("certificate", "an unknown token")
-        allowed = Identity.parse(known["uri"])
+        allowed = Identity.parse(known)
         if not allowed.first <= first <= last <= allowed.last:
             raise RefusedError("role", "a token for other users or another party")
         if (allowed.role == "party") != (sealing_key is not None) or (
@@ -94,8 +92,7 @@ class Registry:
                 raise RefusedError("conflict", f"{allowed.role} {first} has enrolled with a key")
             return str(before["certificate"]).encode()
         identity = Identity(allowed.session, allowed.role, first, last)
-        hosts = tuple(known["hosts"])
-        signed = self._authority.sign(request, identity, sealing_key=sealing_key, hosts=hosts)
+        signed = self._authority.sign(request, identity, sealing_key=sealing_key)
         self.store.put({place: {"asked": asked, "certificate": signed.decode()}})
         self.counts.add(f"enrolled {allowed.role}")
         return signed

@@ -93,8 +93,8 @@ def _registry(config: RoleConfig, ending: Ending) -> int:
     registry = Registry(agreement, authority, config.folder)
     tokens = config.folder / "tokens.json"
     if tokens.exists():
-        for uri, said in json.loads(tokens.read_text()).items():
-            registry.admit(said["token"], Identity.parse(uri), tuple(said["hosts"]))
+        for uri, token in json.loads(tokens.read_text()).items():
+            registry.admit(token, Identity.parse(uri))
 
     def enrolled(_: Identity | None, message: bytes) -> bytes:
         said = parse(message, token=str, request=str, sealing=str, first=int, last=int)
@@ -107,8 +107,7 @@ def _registry(config: RoleConfig, ending: Ending) -> int:
     def directory(_: Identity | None, message: bytes) -> bytes:
         return pack(registry.directory())
 
-    host = config.listen.rpartition(":")[0]
-    own = authority.enrol(Identity(agreement.session, "registry"), hosts=(host,))
+    own = authority.enrol(Identity(agreement.session, "registry"))
     handlers: dict[str, Handler] = {"enrol": enrolled, "directory": directory}
     calls = CallServer(
         config.listen, own, handlers, most=MESSAGE_BYTES, counts=registry.counts, mutual=False
@@ -160,7 +159,7 @@ def _shuffler(config: RoleConfig, held: Enrolled, ending: Ending) -> int:
     calls = CallServer(
         config.listen, held.credentials, handlers, most=most + 4096, counts=shuffler.counts
     )
-    coordinator = Calls(config.coordinator, held.credentials)
+    coordinator = Calls(config.coordinator, held.credentials, "coordinator")
 
     def deliver(party: int, number: int, name: str, names: Any, rows: Any) -> dict[str, int]:
         return parties[party].deliver(number, name, names, rows)
@@ -185,7 +184,7 @@ def _party(config: RoleConfig, held: Enrolled, ending: Ending) -> int:
     )  # fmt: skip
     server = PartyServer(party, config.listen, held.credentials)
     others = _party_clients(config, held)
-    coordinator = Calls(config.coordinator, held.credentials)
+    coordinator = Calls(config.coordinator, held.credentials, "coordinator")
 
     def turn() -> Orders:
         return drive_party(
@@ -202,7 +201,7 @@ def _party(config: RoleConfig, held: Enrolled, ending: Ending) -> int:
 def _server(config: RoleConfig, held: Enrolled, ending: Ending) -> int:
     server = Server(held.agreement, config.folder)
     parties = _party_clients(config, held)
-    coordinator = Calls(config.coordinator, held.credentials)
+    coordinator = Calls(config.coordinator, held.credentials, "coordinator")
 
     def rows(caller: Identity | None, message: bytes) -> bytes:
         said = parse(message, round=int, first=int, last=int)
@@ -328,7 +327,10 @@ def _party_clients(config: RoleConfig, held: Enrolled) -> list[PartyClient]:
     if len(config.parties) != held.agreement.plan.parties:
         raise SessionError("the file names another number of parties than the session has")
     digest = held.agreement.digest
-    return [PartyClient(address, held.credentials, digest) for address in config.parties]
+    return [
+        PartyClient(address, held.credentials, digest, number)
+        for number, address in enumerate(config.parties)
+    ]
 
 
 def _reporting(coordinator: Calls) -> Callable[[dict[str, Any]], Orders]:

@@ -51,9 +51,9 @@ class Users:
         )  # fmt: skip
         self._records = replace(records, dummies=self.agent.dummies, sent=np.diff(lists.indptr))
         self._released: dict[str, FloatArray] = {}
-        self._coordinator = Calls(config.coordinator, held.credentials)
-        self._server = Calls(config.server, held.credentials)
-        self._shuffler = Calls(config.shuffler, held.credentials)
+        self._coordinator = Calls(config.coordinator, held.credentials, "coordinator")
+        self._server = Calls(config.server, held.credentials, "server")
+        self._shuffler = Calls(config.shuffler, held.credentials, "shuffler")
         self._sent: set[int] = set()
         self._own: dict[int, Any] = {}
 
@@ -138,7 +138,7 @@ class Users:
                     time.monotonic() + 60.0,
                 )  # fmt: skip
             self._own[user] = held
-        return _Once(self._config.shuffler, self._own[user])
+        return _Once(self._config.shuffler, self._own[user], "shuffler")
 
     def status(self) -> dict[str, Any]:
         """For the status page."""
