@@ -1,6 +1,7 @@
 """DPA's own promises; what every method must do is in test_dpa_conformance.py."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tacit.errors import PlanError, UnitError
 from tacit.graph import Graph, PublicFacts, synthetic
 from tacit.methods.dpa import claimed_edge, session_of
 from tacit.privacy.accounting import epsilon_pld, gaussian_mu
+from tacit.release import load_bundle, release
 
 FACTS = PublicFacts(nodes=2708, train_nodes=1354, features=1433, classes=7)
 LAYERS = {"feature_layers": 1, "label_layers": 1}
@@ -195,3 +197,16 @@ def test_an_answer_from_released_rows_is_the_answer_of_the_fit(graph: Graph) -> 
     fitted = model.fitted
     found = model._answer(fitted, graph, fitted.outcome.released, outsiders=False)
     np.testing.assert_array_equal(found, fitted.outcome.posteriors)
+
+
+def test_a_released_bundle_answers_for_one_user_what_the_fit_answered(
+    graph: Graph, tmp_path: Path
+) -> None:
+    model = dpa().fit(graph)
+    release(model, tmp_path / "bundle")
+    bundle = load_bundle(tmp_path / "bundle")
+    for v in (*np.flatnonzero(graph.train)[:5].tolist(), *np.flatnonzero(graph.test)[:5].tolist()):
+        links = graph.indices[graph.indptr[v] : graph.indptr[v + 1]]
+        label = int(graph.labels[v]) if graph.train[v] else None
+        found = bundle.predict_record(graph.features[v], links, node=v, label=label)
+        np.testing.assert_allclose(found, model.predict_proba()[v], atol=1e-6)

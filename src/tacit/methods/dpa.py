@@ -225,7 +225,7 @@ def session_of(plan: Plan, degree: int | None = None) -> SessionPlan:
     degree = degree or planned
     # The paper's noise is planned for the unit's D and grows with the D that was read.
     grown = math.sqrt((degree + 1) / (planned + 1)) if paper else 1.0
-    width = settings.width or facts.features
+    width = min(settings.width or facts.features, facts.features)
     noise = {stage.name: stage.noise_std * grown for stage in plan.stages}
     if settings.distribution == "laplace":
         noise = {name: std * grown for name, std in noise.items()}

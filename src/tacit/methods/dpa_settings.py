@@ -198,7 +198,6 @@ def choose(
     else:
         values = dict(_TACIT)
         width = overrides.get("width", values["width"])
-        values["width"] = 0 if width >= facts.features else width
         values["feature_share"] = _feature_share(facts, epsilon, delta, width)
     # The more users there are to learn from, the closer the network may follow them.
     values["input_length"] = round(facts.train_nodes / 600, 1)

@@ -113,6 +113,9 @@ def session(
     for done, turn in enumerate(todo):
         grid = make_grid(plan, turn, records, released)
         mine = slots if turn.to == "lists" else everyone
+        if not turn.normalise and turn.layer > 1:
+            # The paper's users alone see a layer before the last; here it only takes memory.
+            del released[f"{turn.content}.{turn.layer - 1}"]
         released[turn.name] = run_round(plan, turn, mine, grid, source, stream)
         if on_round is not None:
             on_round(turn.name, done + 1, len(todo))

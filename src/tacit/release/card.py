@@ -18,7 +18,9 @@ def rows_are_own(plan: Plan) -> bool:
 
 def reads_sums(plan: Plan) -> bool:
     """Whether predictions read released sums over neighbours."""
-    return bool(getattr(plan.settings, "hops", 0))
+    # Hops are what GAP calls them; DPA counts layers by what they carry.
+    names = ("hops", "label_layers")
+    return any(getattr(plan.settings, name, 0) for name in names)
 
 
 def card(
