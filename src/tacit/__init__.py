@@ -30,6 +30,7 @@ _HOMES = {
     "Node": "tacit.privacy",
     "Plan": "tacit.privacy",
     "Statement": "tacit.privacy",
+    "DPDGC": "tacit.methods",
     "GAP": "tacit.methods",
     "MLP": "tacit.methods",
     "Method": "tacit.methods",
@@ -38,6 +39,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "DPDGC",
     "GAP",
     "MLP",
     "Edge",

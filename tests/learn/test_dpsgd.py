@@ -7,7 +7,7 @@ from gradient_oracle import clipped_sum, global_state, record_gradients
 from torch import Tensor, nn
 
 from tacit.errors import NoiseError, TrainingError
-from tacit.learn.dpsgd import MARGIN, DpSgdConfig, batches_and_noise, Grid, train_private
+from tacit.learn.dpsgd import MARGIN, DpSgdConfig, Grid, batches_and_noise, train_private
 from tacit.learn.networks import MLP, HopClassifier
 from tacit.privacy.noise import NoiseSource
 

@@ -218,6 +218,7 @@ class Grid:
 
     @classmethod
     def of(cls, config: DpSgdConfig, rows: int, size: int) -> "Grid":
+        """The finest grid that holds the sum of ``rows`` records and the noise exactly."""
         if config.noise_multiplier == 0:
             return cls(0.0, 0.0)
         std = config.noise_multiplier * config.clip
@@ -273,9 +274,11 @@ class SeededCoins:
         self._rng = np.random.default_rng(seed)
 
     def gaussian(self, scale: float, shape: int) -> NDArray[np.int64]:
+        """Refuses."""
         raise NoiseError("a run without privacy draws no noise", remedy="report this as a bug")
 
     def bernoulli(self, rate: float, size: int) -> NDArray[np.bool_]:
+        """Coins of the seed."""
         return self._rng.random(size) < rate
 
 

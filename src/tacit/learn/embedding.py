@@ -1,9 +1,9 @@
 """DP-Emb: one row of weights per node, learnt from sparse rows of the adjacency matrix.
 
 DPDGC's embedding module (Chien, Chen, Pan, Li, Özgür and Milenkovic, NeurIPS 2023, Equation 2)
-predicts ``softmax(selu(A W + b) R)`` with a fixed random head R; every row of W has norm c. A record
-is a training node's list and label. Lists stay lists: a step touches the arcs of its batch and the
-weights, never a dense row of A.
+predicts ``softmax(selu(A W + b) R)`` with a fixed random head R; every row of W has norm c. A
+record is a training node's list and label. Lists stay lists: a step touches the arcs of its batch
+and the weights, never a dense row of A.
 
 The norm holds in the forward pass: the parameters are V and ``W_u = c V_u / |V_u|``. Gradients are
 clipped and noised as gradients by the unit rows ``V_u / |V_u|``; carrying the noisy sum over to V

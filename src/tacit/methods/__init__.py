@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.methods.base import Fitted, Method
+    from tacit.methods.dpdgc import DPDGC
+    from tacit.methods.dpdgc_settings import DpdgcSettings
     from tacit.methods.gap import GAP
     from tacit.methods.gap_settings import GapSettings
     from tacit.methods.mlp import MLP, MlpSettings
@@ -26,6 +28,7 @@ class Entry:
 
 
 CATALOGUE: dict[str, Entry] = {
+    "dpdgc": Entry("dpdgc:DPDGC", "dpdgc_settings:DpdgcSettings", "DPDGC"),
     "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
     "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
 }
@@ -74,5 +77,16 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CATALOGUE", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry", "Fitted"]
+__all__ = [
+    "CATALOGUE",
+    "DPDGC",
+    "GAP",
+    "METHODS",
+    "METHOD_NAMES",
+    "MLP",
+    "SETTINGS",
+    "Entry",
+    "Fitted",
+]
+__all__ += ["DpdgcSettings"]
 __all__ += ["GapSettings", "Method", "MlpSettings", "load_run", "save_run"]

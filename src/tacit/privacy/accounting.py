@@ -278,7 +278,7 @@ def _group_curve(loss: Loss, orders: Floats) -> Floats:
     sizes, weights = loss.members()
     exponents = np.outer(orders * (orders - 1) / 2, (sizes / loss.noise) ** 2)
     terms = np.log(weights * loss.rate) + exponents
-    absent = np.full((len(orders), 1), np.log1p(-loss.rate))
+    absent = np.full((len(orders), 1), loss.width * np.log1p(-loss.each))
     return special.logsumexp(np.hstack([absent, terms]), axis=1) / (orders - 1)
 
 

@@ -332,6 +332,7 @@ def _collect(event: DpEvent, count: int, counts: dict[Loss, int], depth: int) ->
                     data["noise_multiplier"],
                     size,
                     -math.expm1(size * math.log1p(-rate)),
+                    rate,
                 )
             )
         case _:

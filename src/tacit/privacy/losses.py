@@ -39,8 +39,9 @@ _EXPONENT_LIMIT = 600.0
 _SKETCH_CELLS = 1024
 # Frequencies whose amplitude falls below this cannot change a mass by more than this.
 _SILENT = 1e-22
-# Sizes of a group that occur less often than this in a step are left out.
-_UNHEARD = 1e-40
+# Sizes of a group that occur less often than this in a step are left out; all of them together are
+# far below what _rounding gives away.
+_UNHEARD = 1e-22
 
 
 @dataclass(frozen=True, order=True)
@@ -57,12 +58,14 @@ class Loss:
             Group: number of records in it.
         rate: Poisson sampling rate; 1 means no sampling. Group: the probability that at least one
             of its records is in the sample.
+        each: Group: the sampling rate of one record.
     """
 
     kind: Kind
     noise: float
     width: int = 1
     rate: float = 1.0
+    each: float = 0.0
 
     @property
     def largest(self) -> float:
@@ -119,16 +122,15 @@ class Loss:
     def members(self) -> tuple[Floats, Floats]:
         """Group: how many of its records are in the sample, given one is, with probabilities.
 
-        Numbers of probability below 1e-40 are left out; :meth:`span` counts them as lost.
+        Numbers of probability below 1e-22 are left out.
         """
-        single = -math.expm1(math.log1p(-self.rate) / self.width)
         sizes = np.arange(1.0, self.width + 1.0)
         chances = (
             special.gammaln(self.width + 1)
             - special.gammaln(sizes + 1)
             - special.gammaln(self.width - sizes + 1)
-            + sizes * math.log(single)
-            + (self.width - sizes) * math.log1p(-single)
+            + sizes * math.log(self.each)
+            + (self.width - sizes) * math.log1p(-self.each)
         )
         weights = np.exp(chances - math.log(self.rate))
         kept = weights > _UNHEARD
@@ -164,8 +166,13 @@ class Loss:
             near, far = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
             for size, weight in zip(*self.members(), strict=True):
                 mu = float(size) / self.noise
-                near += weight * _normal_cells((edges - mu * mu / 2) / mu)
-                far += weight * _normal_cells((edges + mu * mu / 2) / mu)
+                for masses, sign in ((near, -1.0), (far, 1.0)):
+                    scaled = (edges + sign * mu * mu / 2) / mu
+                    # Cells 40 standard deviations away hold nothing that a double can show.
+                    low, high = np.searchsorted(scaled, (-40.0, 40.0))
+                    inside = slice(max(0, low - 1), high + 1)
+                    cells = _normal_cells(scaled[inside])
+                    masses[inside.start : inside.start + len(cells)] += weight * cells
             return near, far
         if self.kind == "gaussian":
             mu = 1.0 / self.noise
