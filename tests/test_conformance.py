@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import tacit
-from tacit import GAP, MLP, Edge, Graph, Node, Plan
+from tacit import GAP, MLP, Edge, Graph, KNeighbors, Node, Plan
 from tacit.aggregate import to_grid, unit_rows
 from tacit.aggregate.hop_sum import GRID_BITS, list_weights
 from tacit.errors import UnitError
@@ -195,9 +195,13 @@ CASES = {
         gap(hops=2), Node(links="all", max_degree=D), STAR, witnesses=ALL, **LABELS,
     ),
     **{f"gap-node-{carry}": case for carry, case in CARRIES.items()},
-    "mlp-edge": Case(mlp, Edge(), GRAPH, relations=(Node(), Edge("replace"))),
-    "mlp-node": Case(mlp, Node(), GRAPH, relations=(Node("replace"), ALL_UNIT), sizes=mlp_sizes),
-    "mlp-node-replace": Case(mlp, Node("replace"), GRAPH, sizes=mlp_sizes),
+    "mlp-edge": Case(mlp, Edge(), GRAPH, relations=(Node(), Edge("replace")), refused=()),
+    "mlp-node": Case(
+        mlp, Node(), GRAPH, relations=(Node("replace"), ALL_UNIT, KNeighbors("replace", k=3)),
+        sizes=mlp_sizes, refused=(),
+    ),
+    "mlp-node-replace": Case(mlp, Node("replace"), GRAPH, sizes=mlp_sizes, refused=()),
+    "mlp-k-neighbours": Case(mlp, KNeighbors(k=5), GRAPH, sizes=mlp_sizes, refused=()),
 }  # fmt: skip
 
 

@@ -1,7 +1,10 @@
+from itertools import islice
+
+import numpy as np
 import pytest
 
 import tacit
-from tacit.errors import PlanError, UnitError
+from tacit.errors import PlanError
 from tacit.graph import Graph, PublicFacts, synthetic
 
 FACTS = PublicFacts(nodes=1_000, train_nodes=750, features=8, classes=3)
@@ -39,6 +42,24 @@ def test_links_all_needs_no_degree_promise_because_no_link_is_read(graph: Graph)
     assert model.statement.unit == "node-all"
 
 
+def test_k_neighbours_protect_one_record_as_a_node_does(graph: Graph) -> None:
+    """No link is read and one individual has one row, whatever k: the noise is the node unit's."""
+    overrides = {"steps": 5}
+    plans = [
+        tacit.MLP(unit, 4.0, 1e-5, overrides=overrides).plan(FACTS)
+        for unit in (tacit.Node(), tacit.KNeighbors(k=1), tacit.KNeighbors(k=25))
+    ]
+    assert plans[0].stages == plans[1].stages == plans[2].stages
+    model = tacit.MLP(tacit.KNeighbors(k=25), 4.0, 1e-5, overrides=overrides).fit(graph)
+    assert model.statement.unit == "k-neighbours"
+    assert not model.fitted.outcome.public_posteriors
+    rng = np.random.default_rng(0)
+    for other in islice(tacit.KNeighbors(k=3).neighbours(graph, rng), 20):
+        changed = (graph.features != other.features).any(1) | (graph.labels != other.labels)
+        assert changed.sum() == 1
+        assert not other.train[changed].any()
+
+
 def test_paper_settings_run_the_papers_steps() -> None:
     stage = tacit.MLP(tacit.Node(), 8.0, 1e-5, preset="paper").plan(FACTS).stages[0]
     assert stage.rounds == 30
@@ -56,8 +77,6 @@ def test_replace_takes_every_record() -> None:
 
 
 def test_refusals_name_the_reason() -> None:
-    with pytest.raises(UnitError, match="features and labels are protected"):
-        tacit.MLP(tacit.KNeighbors(), 1.0, 1e-5).plan(FACTS)
     with pytest.raises(PlanError, match="no setting 'depth'"):
         tacit.MLP(tacit.Edge(), 1.0, 1e-5, overrides={"depth": 3})
     with pytest.raises(PlanError, match="batch norm"):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tacit.errors import PlanError
 from tacit.graph import PublicFacts
-from tacit.privacy.units import Node, Unit
+from tacit.privacy.units import KNeighbors, Node, Unit
 
 Preset = Literal["tacit", "paper"]
 Carry = Literal["features", "labels", "both", "classes"]
@@ -173,7 +173,7 @@ _PAPER_BATCH, _PAPER_EPOCHS = 256, 10
 
 def protects_nodes(unit: Unit, epsilon: float) -> bool:
     """Whether features and labels are protected, so that training needs DP-SGD."""
-    return isinstance(unit, Node) and math.isfinite(epsilon)
+    return isinstance(unit, Node | KNeighbors) and math.isfinite(epsilon)
 
 
 def choose(

@@ -4,8 +4,9 @@ Under ``Edge`` it costs nothing (epsilon is 0, because no link is read); under n
 DP-MLP. Every method has to beat the MLP of its own unit, or say why not.
 
 Formal guarantees:
-    Edge, KNeighbors over links alone: nothing protected is read. Node (either reading of links):
-    DP-SGD, one record moves a clipped sum by at most C (proofs/dpsgd.md).
+    Edge: nothing protected is read. Node (either reading of links) and KNeighbors: no link is read
+    and one individual has one row, so DP-SGD's bound holds: one record moves a clipped sum by at
+    most C (proofs/dpsgd.md).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import numpy as np
 
 from tacit.errors import PlanError
 from tacit.graph import Graph, PublicFacts
-from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress, refuse_unit
+from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress
 from tacit.methods.gap_settings import protects_nodes
 from tacit.privacy.plan import Accounting, Plan, Stage, calibrated
-from tacit.privacy.units import Edge, KNeighbors, Unit
+from tacit.privacy.units import Edge, Unit
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,7 +38,7 @@ class MlpSettings:
         hidden: Width of hidden layers.
         layers: Number of linear layers.
         dropout: Of hidden layers.
-        batch_norm: Whether hidden layers use batch norm; never under node units.
+        batch_norm: Whether hidden layers use batch norm; never where records are protected.
         normalise: Whether feature rows are scaled to unit length.
         epochs: Passes of plain training, at most.
         patience: Epochs without a better validation score before plain training stops; 0 never.
@@ -110,13 +111,6 @@ class MLP(Method):
 
     def plan(self, facts: PublicFacts) -> Plan:
         """Noise of DP-SGD, or no stage at all where nothing protected is read."""
-        if isinstance(self.unit, KNeighbors):
-            raise refuse_unit(
-                "MLP",
-                self.unit,
-                "features and labels are protected, and no page proves DP-SGD for this unit yet",
-                "use Node(), which protects the same record",
-            )
         settings = self._settings(facts)
         nodes = protects_nodes(self.unit, self.epsilon)
 

@@ -162,16 +162,18 @@ class KNeighbors(Unit):
 
     def words(self, directed: bool) -> str:
         """One sentence that says what is protected."""
+        change = "are zeroed" if self.relation == "add-remove" else "are replaced by any others"
         return (
-            f"One node's features and label, with up to {self.k} of the links it reports and "
-            f"{self.k} of the links reported to it."
+            f"One node's features and label {change}, with up to {self.k} of the links it reports "
+            f"and {self.k} of the links reported to it."
         )
 
     def neighbours(self, graph: Graph, rng: np.random.Generator) -> Iterator[Graph]:
         """Graphs in which one node's features, label and up to k of its links each way change."""
         while True:
             v = int(rng.integers(graph.nodes))
-            out = _new_attributes(graph, v, rng)
+            zeroed = self.relation == "add-remove"
+            out = _zero_attributes(graph, v) if zeroed else _new_attributes(graph, v, rng)
             sources, targets = arcs_of(out)
             keep = np.ones(len(sources), bool)
             for mine in (np.flatnonzero(sources == v), np.flatnonzero(targets == v)):
@@ -205,17 +207,11 @@ def zero_record(graph: Graph, v: int, *, column: bool) -> Graph:
     slot, so that the number of nodes remains public. Without ``column`` the result is directed:
     other people's lists still name v.
     """
-    features = graph.features.copy()
-    features[v] = 0
-    labels, train = graph.labels.copy(), graph.train.copy()
-    labels[v], train[v] = -1, False
-    val, test = graph.val.copy(), graph.test.copy()
-    val[v], test[v] = False, False
+    blank = _zero_attributes(graph, v)
     sources, targets = arcs_of(graph)
     keep = sources != v
     if column:
         keep &= targets != v
-    blank = graph.with_(features=features, labels=labels, train=train, val=val, test=test)
     return rebuild(blank, sources[keep], targets[keep], graph.directed or not column)
 
 
@@ -251,6 +247,14 @@ def _with_link(graph: Graph, u: int, v: int) -> Graph:
     sources = np.concatenate([sources, [a for a, _ in new]])
     targets = np.concatenate([targets, [b for _, b in new]])
     return rebuild(graph, sources, targets, graph.directed)
+
+
+def _zero_attributes(graph: Graph, v: int) -> Graph:
+    """Node v without features, label and role."""
+    features, labels = graph.features.copy(), graph.labels.copy()
+    train, val, test = graph.train.copy(), graph.val.copy(), graph.test.copy()
+    features[v], labels[v], train[v], val[v], test[v] = 0, -1, False, False, False
+    return graph.with_(features=features, labels=labels, train=train, val=val, test=test)
 
 
 def _new_attributes(graph: Graph, v: int, rng: np.random.Generator) -> Graph:
