@@ -1,9 +1,9 @@
 """Sums over a node's own list: ``A W`` with one row of W for each node that the list names.
 
-Three kinds of rows. A *sketch*: public random signs, generated from a public seed a block of columns
-at a time and never stored. *Fixed rows*: learnt before and released, or functions of public data.
-*Records*: one-hot labels, weighed so that nobody's label counts for more than D in squared norm,
-however many lists name it. What one unit can move is in proofs/dpdgc.md.
+Three kinds of rows. A *sketch*: public random signs, generated from a public seed a block of
+columns at a time and never stored. *Fixed rows*: learnt before and released, or functions of public
+data. *Records*: one-hot labels, weighed so that nobody's label counts for more than D in squared
+norm, however many lists name it. What one unit can move is in proofs/dpdgc.md.
 """
 
 from __future__ import annotations

@@ -249,6 +249,7 @@ class Update:
         self.second = torch.zeros_like(weights)
 
     def __call__(self, gradient: Tensor) -> None:
+        """Take one step along a released gradient."""
         config, grad = self.config, self.grad
         self.count += 1
         grad.copy_(gradient)

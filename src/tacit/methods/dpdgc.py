@@ -161,10 +161,11 @@ class DPDGC(Method):
         sums = network.embed(graph)
         network.fit_head(graph, sums)
         shared = not protects_records(plan.unit, plan.epsilon)
+        # Under Node(links="own") sums carry no noise: each is part of its node's own record.
+        noisy = any(stage.name == "embedding" for stage in plan.stages)
         return Outcome(
             posteriors=network.posteriors(graph, sums),
-            # Under node units a row is for its node alone; no copy of all rows leaves the run.
-            released=sums,
+            released=sums if noisy else {},
             weights=network.weights(),
             public_posteriors=shared,
             notes=tuple(network.notes),
@@ -222,7 +223,9 @@ class _Shape:
         if settings.embedding == "none":
             sums, rounds = None, 1
         else:
-            rounds = settings.hops if settings.sums_classes else 1
+            rounds = (settings.hops if settings.sums_classes else 1) + (
+                settings.embedding == "both"
+            )
             found = Sensitivity(1.0, "Nothing is promised without a budget", PAGE)
             if math.isfinite(epsilon):
                 found = bound(settings.embedding, unit, facts, limit=settings.limit, hops=rounds)

@@ -128,8 +128,6 @@ class DpdgcNetwork:
             return {"sketch": self._sketch(graph, std)}
         if settings.embedding == "trained":
             return {"embedding": self._trained_sums(graph, std)}
-        # Side by side, each of norm sqrt(1/2), rows have norm 1: as good as noise sqrt(2) larger.
-        std *= np.sqrt(2.0) if settings.embedding == "both" else 1.0
         hops = noisy_hops(
             (graph.indptr, graph.indices),
             self._class_rows(graph),
@@ -393,4 +391,5 @@ class DpdgcNetwork:
 
 
 def _tensors(arrays: list[FloatArray]) -> tuple[Tensor, ...]:
-    return tuple(torch.from_numpy(np.ascontiguousarray(x, np.float32)) for x in arrays)
+    # Copies: a graph's own arrays cannot be written to, which torch does not support.
+    return tuple(torch.tensor(np.asarray(x, np.float32)) for x in arrays)

@@ -13,11 +13,16 @@ Section = tuple[str, tuple[str, ...]]
 
 def rows_are_own(plan: Plan) -> bool:
     """Whether each row of what was released is for its own node alone."""
+    if plan.method == "dpdgc":
+        # A row sums over the node's own list: only links are protected, or the row is its node's.
+        return not isinstance(plan.unit, Edge)
     return isinstance(plan.unit, Node) and plan.unit.links == "all"
 
 
 def reads_sums(plan: Plan) -> bool:
     """Whether predictions read released sums over neighbours."""
+    if getattr(plan.settings, "embedding", "") == "none":
+        return False
     return bool(getattr(plan.settings, "hops", 0))
 
 

@@ -17,7 +17,7 @@ from tacit.graph import Graph, PublicFacts, fingerprint
 from tacit.methods.base import Method
 from tacit.methods.run import load_run, save_run
 from tacit.privacy.plan import Plan
-from tacit.privacy.units import Node
+from tacit.privacy.units import KNeighbors, Node
 from tacit.testing.case import (
     Case,
     NotApplicable,
@@ -396,7 +396,9 @@ def _moved(case: Case, plan: Plan, first: Graph, second: Graph, seed: int) -> fl
     total = 0.0
     for a, b in zip(left, right, strict=True):
         difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-        if isinstance(case.unit, Node) and case.unit.links == "all":
+        if isinstance(case.unit, KNeighbors) or (
+            isinstance(case.unit, Node) and case.unit.links == "all"
+        ):
             difference[changed_node(first, second)] = 0  # That row is for that node alone.
         total += float((difference**2).sum())
     return math.sqrt(total)
