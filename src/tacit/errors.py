@@ -50,3 +50,7 @@ class TrainingError(TacitError):
 
 class ReleaseError(TacitError):
     """What is asked for may not leave, or a bundle is not what it says it is."""
+
+
+class AttackError(TacitError):
+    """An attack cannot be carried out: its target, its candidates or its answers do not fit."""

@@ -42,7 +42,11 @@ def parts(graph: Graph) -> tuple[torch.Tensor, Links, torch.Tensor]:
     """Features and links, and the links as PyTorch Geometric wants them."""
     sources = np.repeat(np.arange(graph.nodes), graph.out_degrees)
     pairs = torch.tensor(np.stack([sources, graph.indices]), dtype=torch.long)
-    return torch.tensor(graph.features), Links.of(*graph.in_lists), pairs
+    return (
+        torch.tensor(graph.features),
+        Links.of(*graph.in_lists, symmetric=not graph.directed),
+        pairs,
+    )
 
 
 @pytest.fixture(params=[False, True], ids=["symmetric", "directed"])
@@ -186,6 +190,10 @@ def test_refusals_name_the_reason() -> None:
         GraphNetwork("gat", 2, 9, 2)
     with pytest.raises(TrainingError, match="span"):
         Links.of(np.array([0, 2]), np.array([0]))
+    with pytest.raises(TrainingError, match="span"):
+        Links.of(np.array([0, 2, 1]), np.array([0]))
+    with pytest.raises(TrainingError, match="does not exist"):
+        Links.of(np.array([0, 1]), np.array([1]))
     with pytest.raises(TrainingError, match="two one-dimensional"):
         Links.of(np.array([0]), np.array([], dtype=int))
     with pytest.raises(TrainingError, match="whole graph"):

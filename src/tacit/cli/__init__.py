@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli import leaving, running, spending, studies
+from tacit.cli import attacking, auditing, leaving, running, spending, studies
 
 app = typer.Typer(
     name="tacit",
@@ -26,6 +26,9 @@ app = typer.Typer(
 ledger = typer.Typer(
     help="See what was spent, by which run, for which unit; set the owner's budgets.",
     invoke_without_command=True,
+)
+attack = typer.Typer(
+    help="See what an enemy gets out of a run, a bundle or a service.", no_args_is_help=True
 )
 
 
@@ -61,7 +64,12 @@ app.command("release", rich_help_panel=_OUT)(leaving.release)
 app.command("inspect", rich_help_panel=_OUT)(leaving.inspect)
 app.add_typer(ledger, name="ledger", rich_help_panel=_OUT)
 app.command("compare", rich_help_panel=_STUDY)(studies.compare)
+app.add_typer(attack, name="attack", rich_help_panel=_STUDY)
+app.command("audit", rich_help_panel=_STUDY)(auditing.audit)
 app.command("reproduce", rich_help_panel=_STUDY)(studies.reproduce)
+attack.command("linkteller")(attacking.linkteller)
+attack.command("link-stealing")(attacking.link_stealing)
+attack.command("membership")(attacking.membership)
 ledger.command("list")(spending.show)
 ledger.command("budget")(spending.budget)
 ledger.command("total")(spending.total)

@@ -29,6 +29,13 @@ def compare(
     epsilons: Annotated[
         str, typer.Option(metavar="E,E", help="Budgets; inf is drawn as a dashed line.")
     ] = "1,4,8",
+    ks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K,K",
+            help="Links each way of the unit k-neighbours; several draw accuracy against k.",
+        ),
+    ] = None,
     repeats: Annotated[
         int, typer.Option(metavar="R", min=1, help="Runs of each, with a split and seed each.")
     ] = 3,
@@ -48,9 +55,10 @@ def compare(
     quiet: o.Quiet = False,
     debug: o.Debug = False,
 ) -> None:
-    """Draw accuracy against epsilon, with confidence bands. Every run is charged.
+    """Draw accuracy against epsilon (or k), with confidence bands. Every run is charged.
 
     Example: tacit compare graph.npz --epsilons 1,4,8,inf --repeats 5 --out comparison
+    Example: tacit compare graph.npz --units k-neighbours --epsilons 16 --ks 1,5,25 --out by-k
     """
     screen = Screen(as_json=as_json, quiet=quiet)
     with guarded(debug):
@@ -73,6 +81,7 @@ def compare(
             accounting=accounting or "sound",
             noise=noise or "secure",
             settings=o.pairs(settings, "--set"),
+            ks=_whole(ks) if ks else (),
         )
         o.usage(lambda: grid.cells(""))
         loaded, account = o.load_graph(graph, read), o.open_ledger(ledger)
@@ -95,6 +104,14 @@ def compare(
         )
 
 
+def _whole(text: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1 from a list with commas."""
+    found = o.numbers(text, "--ks")
+    if not all(k.is_integer() and k >= 1 for k in found):
+        raise typer.BadParameter(f"--ks takes whole numbers of at least 1, not {text!r}")
+    return tuple(int(k) for k in found)
+
+
 def _by_unit(text: str | None) -> dict[str, str]:
     found = o.pairs(text.split(","), "--deltas") if text else {}
     for unit in found:
@@ -104,6 +121,8 @@ def _by_unit(text: str | None) -> dict[str, str]:
 
 def point_rows(found: Comparison) -> list[dict[str, Any]]:
     """The means and intervals of a comparison as plain data."""
+    from tacit.study.compare import k_of
+
     return [
         {
             "method": point.recipe.method,
@@ -115,6 +134,7 @@ def point_rows(found: Comparison) -> list[dict[str, Any]]:
             "low": point.low,
             "high": point.high,
             "epsilon_spent": point.epsilon_spent,
+            **({} if k_of(point) is None else {"k": k_of(point)}),
         }
         for point in found.points
     ]
@@ -124,15 +144,26 @@ def _points_table(found: Comparison) -> object:
     from rich import box
     from rich.table import Table
 
+    from tacit.study.compare import k_of
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("unit")
     table.add_column("method")
-    for head in ("epsilon", "spent per run", "test accuracy %", "95 % interval", "runs"):
+    swept = any(k_of(point) for point in found.points)
+    for head in (
+        *(["k"] if swept else []),
+        "epsilon",
+        "spent per run",
+        "test accuracy %",
+        "95 % interval",
+        "runs",
+    ):
         table.add_column(head, justify="right")
     for point in found.points:
         table.add_row(
             point.recipe.unit,
             point.recipe.method,
+            *([str(k_of(point) or "")] if swept else []),
             number(point.recipe.epsilon),
             f"{point.epsilon_spent:.4g}",
             f"{100 * point.mean:.1f}",

@@ -302,7 +302,12 @@ def batches_and_noise(
         noise = torch.from_numpy(source.gaussian(grid.scale, count * size))
         return list(zip(members, noise.view(count, size), seeds, strict=True))
 
-    sizes = [min(block, config.steps - start) for start in range(0, config.steps, block)]
+    # The first block cannot be drawn beside a step, so blocks start small and double.
+    sizes: list[int] = []
+    left = config.steps
+    while left:
+        sizes.append(min(left, block, 2 ** len(sizes)))
+        left -= sizes[-1]
     with ThreadPoolExecutor(max_workers=1) as pool:
         ahead = pool.submit(draw, sizes[0])
         for index in range(len(sizes)):

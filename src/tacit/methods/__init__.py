@@ -31,6 +31,12 @@ CATALOGUE: dict[str, Entry] = {
     "dpdgc": Entry("dpdgc:DPDGC", "dpdgc_settings:DpdgcSettings", "DPDGC"),
     "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
     "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
+    "gcn": Entry("perturb:GCN", "perturb_settings:PerturbSettings", "GCN (no privacy)"),
+    "edgerand": Entry("perturb:EdgeRand", "perturb_settings:PerturbSettings", "EdgeRand"),
+    "lapgraph": Entry("perturb:LapGraph", "perturb_settings:PerturbSettings", "LapGraph"),
+    "sage": Entry("sage:Sage", "perturb_settings:PerturbSettings", "GraphSAGE (no privacy)"),
+    "sage-edge": Entry("sage_edge:SageEdge", "perturb_settings:PerturbSettings", "SAGE-edge"),
+    "sage-node": Entry("sage_node:SageNode", "sage_node:SageNodeSettings", "SAGE-node"),
 }
 """Every method by its name on the command line."""
 

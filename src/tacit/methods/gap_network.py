@@ -105,6 +105,10 @@ class GapNetwork:
         found = [predict_logits(encoder, (inputs,)).softmax(dim=1) for encoder in self.encoders]
         return torch.stack(found).mean(dim=0).numpy()
 
+    def assume_posteriors(self, posteriors: FloatArray) -> None:
+        """Take class posteriors as given instead of an encoder's: for audits of the aggregation."""
+        self._fresh_posteriors = posteriors
+
     # -- aggregation -----------------------------------------------------------------------------
 
     def aggregate(self, graph: Graph) -> list[FloatArray]:

@@ -75,7 +75,7 @@ class Stage:
             case "geometric":
                 # Exact for one step of the grid, and an upper bound for more: with sensitivity 1
                 # its losses are randomized response's, which dominates every pure mechanism.
-                one = dp_accounting.DiscreteLaplaceDpEvent(1 / self.noise_multiplier, 1)
+                one = dp_accounting.dp_event.DiscreteLaplaceDpEvent(1 / self.noise_multiplier, 1)
             case "randomized-response":
                 one = dp_accounting.RandomizedResponseDpEvent(self.noise_multiplier, self.answers)
         if self.sampling_rate < 1:

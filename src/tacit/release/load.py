@@ -252,7 +252,8 @@ def _try(bundle: Bundle) -> None:
         return
     rows = np.zeros((1, facts.features), np.float32)
     released = {name: array[:1] for name, array in bundle.released.items()}
-    answer = bundle._answer(_records(rows, bundle.info), released, outsiders=False)
+    alone = not reads_sums(bundle.info.plan)
+    answer = bundle._answer(_records(rows, bundle.info), released, outsiders=alone)
     if answer.shape != (1, facts.classes):
         raise ReleaseError(f"the model answers with {answer.shape[1:]} classes")
 

@@ -1,4 +1,4 @@
-"""Accuracy against epsilon: methods by units by budgets, repeated over splits and seeds."""
+"""Accuracy against epsilon, or against k: methods by units by budgets, over splits and seeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit.errors import PlanError
 from tacit.methods import CATALOGUE
 from tacit.study.cells import RESULTS_FILE, Cell, OnCell, OnStage, Result, carry_out
 from tacit.study.pictures import Panel, Series, draw
-from tacit.study.recipe import DELTA, Recipe, setting_types, typed_settings
+from tacit.study.recipe import DELTA, Recipe, number, setting_types, typed_settings
 
 if TYPE_CHECKING:
     from tacit.graph import Graph
@@ -44,6 +44,7 @@ class Grid:
         accounting: ``sound`` or ``paper``.
         noise: ``secure`` or ``seeded``.
         settings: Settings by name; one goes to every method and unit that knows it.
+        ks: Links each way of the unit ``k-neighbours``; more than one draws accuracy against k.
     """
 
     methods: Sequence[str] = ("gap", "mlp")
@@ -57,6 +58,7 @@ class Grid:
     accounting: str = "sound"
     noise: str = "secure"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    ks: Sequence[int] = ()
 
     def delta(self, unit: str) -> float:
         """The delta of a unit."""
@@ -66,6 +68,12 @@ class Grid:
         """Every cell; the repeats come one after the other, so that each completes the picture."""
         if self.repeats < 1:
             raise PlanError(f"{self.repeats} repeats measure nothing", remedy="use 1 or more")
+        if self.ks and ("k-neighbours" not in self.units or "k" in self.settings):
+            raise PlanError(
+                "ks were given, but not for the unit k-neighbours alone",
+                why="k says how many of a node's links change with it",
+                remedy="add the unit k-neighbours, and give k in one place only",
+            )
         recipes = [
             Recipe(
                 method,
@@ -75,16 +83,20 @@ class Grid:
                 relation=self.relation,
                 accounting=self.accounting,
                 noise=self.noise,
-            ).with_settings(self._settings_of(method, unit))
+            ).with_settings({**self._settings_of(method, unit), **k})
             for unit in self.units
             for method in self.methods
             for epsilon in self.epsilons
+            for k in self._ks_of(unit)
         ]
         return [
             Cell(data, recipe, repeat, self.seed + repeat, self.split)
             for repeat in range(self.repeats)
             for recipe in recipes
         ]
+
+    def _ks_of(self, unit: str) -> list[dict[str, int]]:
+        return [{"k": k} for k in self.ks] if self.ks and unit == "k-neighbours" else [{}]
 
     def _settings_of(self, method: str, unit: str) -> dict[str, Any]:
         types = {name: setting_types(name) for name in self.methods}
@@ -148,7 +160,10 @@ def compare(
     on_cell: OnCell | None = None,
     on_stage: OnStage | None = None,
 ) -> Comparison:
-    """Run a grid on a graph, resume what was interrupted, and draw accuracy against epsilon.
+    """Run a grid on a graph, resume what was interrupted, and draw accuracy.
+
+    A unit is drawn against epsilon; with several ``ks`` the unit ``k-neighbours`` is drawn against
+    k instead, one picture for each epsilon.
 
     Args:
         graph: The graph; its own split is replaced.
@@ -206,6 +221,9 @@ def panels(found: Sequence[Point]) -> list[Panel]:
     methods = list(dict.fromkeys(point.recipe.method for point in found))
     made = []
     for unit in units:
+        if len({k_of(p) for p in found if p.recipe.unit == unit}) > 1:
+            made += _panels_by_k([p for p in found if p.recipe.unit == unit], methods)
+            continue
         series = []
         for style, method in enumerate(methods):
             mine = [p for p in found if (p.recipe.unit, p.recipe.method) == (unit, method)]
@@ -213,6 +231,39 @@ def panels(found: Sequence[Point]) -> list[Panel]:
         deltas = {point.recipe.delta for point in found if point.recipe.unit == unit}
         label = f"privacy budget ε per {unit} (δ = {', '.join(f'{d:g}' for d in sorted(deltas))})"
         made.append(Panel(UNIT_WORDS.get(unit, unit), label, tuple(series)))
+    return made
+
+
+def k_of(point: Point) -> int | None:
+    """The k of a point, where its unit was given one."""
+    k: int | None = dict(point.recipe.settings).get("k")
+    return k
+
+
+def _panels_by_k(found: Sequence[Point], methods: Sequence[str]) -> list[Panel]:
+    """One panel for each epsilon, one line for each method, over k."""
+    made = []
+    for epsilon in dict.fromkeys(point.recipe.epsilon for point in found):
+        here = [p for p in found if p.recipe.epsilon == epsilon]
+        delta = ", ".join(f"{d:g}" for d in sorted({p.recipe.delta for p in here}))
+        shown = "∞" if math.isinf(epsilon) else number(epsilon)
+        title = f"One record with k links each way: ε = {shown}"
+        series = []
+        for style, method in enumerate(methods):
+            mine = sorted(
+                (p for p in here if p.recipe.method == method), key=lambda p: k_of(p) or 1
+            )
+            series.append(
+                Series(
+                    METHOD_WORDS.get(method, method),
+                    style,
+                    tuple(float(k_of(p) or 1) for p in mine),
+                    tuple(p.mean for p in mine),
+                    tuple(p.low for p in mine),
+                    tuple(p.high for p in mine),
+                )
+            )
+        made.append(Panel(title, f"links that change with a node, k (δ = {delta})", tuple(series)))
     return made
 
 

@@ -83,6 +83,7 @@ def draw(panels: Sequence[Panel], path: Path, *, note: str = "") -> Path:
             _panel(axes, panels[index], first=index % columns == 0)
         else:
             axes.set_axis_off()
+    _scale(grid.flat[0])
     _legend(figure, grid.flat[0], panels)
     if note:
         figure.supxlabel(note, fontsize=8.5, color="#666666")
@@ -119,6 +120,10 @@ def _panel(axes: Axes, panel: Panel, *, first: bool) -> None:
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color("#999999")
+
+
+def _scale(axes: Axes) -> None:
+    """Percent from 0 to 100, once every panel is drawn: they share the scale."""
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(0.0, bottom), min(100.0, top))
     if math.isclose(*axes.get_ylim()):

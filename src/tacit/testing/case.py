@@ -63,6 +63,7 @@ class Case:
         witnesses: Pairs that reach the claimed sensitivity of that stage, where it is tight.
         sizes: How many numbers of noise each round of a stage draws, by stage.
         twin: The posteriors of an independent program without privacy, by seed.
+        coins: How many coins of each rate, beside those of sampling, a fitted method flipped.
         reload: Saves to a folder and loads again; the run folder of Tacit by default.
         relations: Units (of other relations too) that calibration is tried under.
     """
@@ -77,6 +78,7 @@ class Case:
     witnesses: tuple[Witness, ...] = ()
     sizes: Callable[[Method], dict[str, int]] | None = None
     twin: Callable[[Graph, int], np.ndarray] | None = None
+    coins: Callable[[Method], dict[float, int]] | None = None
     reload: Callable[[Method, Path], Method] | None = None
     relations: tuple[Unit, ...] = ()
 
@@ -92,6 +94,7 @@ class RecordingSource(NoiseSource):
     def __init__(self, seed: int | None = None, paid: Callable[[], bool] | None = None) -> None:
         super().__init__(seed)
         self.noise: list[tuple[float, int]] = []
+        self.counts: list[tuple[float, int]] = []
         self.coins: list[tuple[float, int]] = []
         self.other: list[str] = []
         self.unpaid = 0
@@ -120,9 +123,9 @@ class RecordingSource(NoiseSource):
         return super().laplace(scale, shape)
 
     def geometric(self, scale: float, shape: int | Sequence[int]) -> np.ndarray:
-        """Writes down that it was asked."""
+        """Writes down scale and size: noise on counts."""
         self._look()
-        self.other.append("geometric")
+        self.counts.append((scale, int(np.prod(shape))))
         return super().geometric(scale, shape)
 
 

@@ -16,7 +16,7 @@ from tacit.errors import BudgetError, UnitError
 from tacit.graph import Graph, PublicFacts, fingerprint
 from tacit.methods.base import Method
 from tacit.methods.run import load_run, save_run
-from tacit.privacy.plan import Plan
+from tacit.privacy.plan import Plan, Stage
 from tacit.privacy.units import KNeighbors, Node
 from tacit.testing.case import (
     Case,
@@ -91,14 +91,15 @@ def check_charge_comes_before_noise(case: Case) -> None:
         source = RecordingSource(paid=lambda: bool(ledger.entries()))
         with_source(method, source).fit(case.graph, ledger=ledger)
         _require(source.unpaid == 0, f"{source.unpaid} draws came before the charge")
-        _require(bool(source.noise), "no noise was drawn from the source")
+        drawn = source.noise or source.counts or source.coins
+        _require(bool(drawn), "no noise was drawn from the source")
         refusing = RefusingLedger(ledger.path)
         source = RecordingSource()
         method = with_source(case.method(), source)
         try:
             method.fit(case.graph, ledger=refusing)
         except BudgetError:
-            drawn = len(source.noise) + len(source.coins)
+            drawn = [*source.noise, *source.counts, *source.coins]
             _require(not drawn, "noise was drawn although the ledger refused")
             _require(method._fitted is None, "a refused fit left a result")
             return
@@ -111,14 +112,21 @@ def check_every_draw_comes_out_of_the_plan(case: Case) -> None:
     with own_ledger() as ledger:
         method = with_source(case.method(), source).fit(case.graph, ledger=ledger)
     plan = method.fitted.plan
-    noisy = [stage for stage in plan.stages if stage.noise_multiplier > 0]
     _require(not source.other, f"drew {source.other[:1]}, which no stage has")
+    sizes = case.sizes(method) if case.sizes else {}
+    for mechanism, draws in (("gaussian", source.noise), ("geometric", source.counts)):
+        noisy = [s for s in plan.stages if s.noise_multiplier > 0 and s.mechanism == mechanism]
+        _check_draws(noisy, draws, sizes)
+    _check_batches(plan, source, case.coins(method) if case.coins else {})
+
+
+def _check_draws(noisy: list[Stage], draws: list[tuple[float, int]], sizes: dict[str, int]) -> None:
+    """Each draw has a stage's scale, and each stage as many numbers as its rounds answer."""
     # Grids are powers of two, so a draw shows its stage by the scale's mantissa.
     drawn: dict[float, int] = {}
-    for scale, count in source.noise:
+    for scale, count in draws:
         key = _match(math.frexp(scale)[0], [math.frexp(s.noise_std)[0] for s in noisy])
         drawn[key] = drawn.get(key, 0) + count
-    sizes = case.sizes(method) if case.sizes else {}
     for key in {math.frexp(stage.noise_std)[0] for stage in noisy}:
         alike = [s for s in noisy if math.isclose(math.frexp(s.noise_std)[0], key, rel_tol=1e-9)]
         got = drawn.get(_match(key, list(drawn) or [0.0]), 0)
@@ -129,14 +137,17 @@ def check_every_draw_comes_out_of_the_plan(case: Case) -> None:
         if all(stage.name in sizes for stage in alike):
             due = sum(stage.rounds * sizes[stage.name] for stage in alike)
             _require(got == due, f"{alike[0].name} drew {got} numbers of noise, the plan has {due}")
-    _check_batches(plan, source)
 
 
-def _check_batches(plan: Plan, source: RecordingSource) -> None:
+def _check_batches(plan: Plan, source: RecordingSource, others: dict[float, int]) -> None:
     """One coin per training record and step, at the plan's rate; fair coins are dropout masks."""
     rates = {stage.sampling_rate for stage in plan.stages}
     for rate, _ in source.coins:
-        _require(rate in rates or rate == 0.5, f"sampled at rate {rate}, which no stage has")
+        known = rate in rates or rate in others or rate == 0.5
+        _require(known, f"sampled at rate {rate}, which no stage has")
+    for rate, due in others.items():
+        got = sum(count for r, count in source.coins if r == rate)
+        _require(got == due, f"{got} coins of rate {rate}, the case has {due}")
     for rate in rates - {0.5, 1.0}:
         got = sum(count for r, count in source.coins if r == rate)
         steps = sum(stage.rounds for stage in plan.stages if stage.sampling_rate == rate)
@@ -207,7 +218,8 @@ def check_infinite_epsilon_is_the_plain_twin(case: Case) -> None:
         stamp = method.statement.stamp
         if method.fitted.plan.stages:
             _require(stamp.startswith("no privacy"), "an infinite epsilon is not stamped")
-        _require(not source.noise, "noise was drawn at an infinite epsilon")
+        drawn = source.noise or source.counts or source.coins
+        _require(not drawn, "noise was drawn at an infinite epsilon")
         answers += [method.predict_proba(), again.predict_proba()]
     for other in answers[1:]:
         _require(np.array_equal(answers[0], other), "units disagree at an infinite epsilon")

@@ -1,0 +1,1 @@
+"""What an enemy sees: LinkTeller, link stealing, membership, empirical lower bounds on epsilon."""
