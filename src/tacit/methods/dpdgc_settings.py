@@ -243,7 +243,8 @@ def automatic(
 
     A trained W is never chosen: at any width its sums need the noise of a sketch and its training
     comes on top. Between a sketch and labels the smaller noise of a row decides. Under
-    ``Node(links="all")`` links are left unread where a typical node's sum would drown in it.
+    ``Node(links="all")``, and wherever a mean degree is public, links are left unread where a
+    typical node's sum is less than twice its noise.
     """
     if math.isinf(epsilon):
         return "both"
@@ -252,9 +253,10 @@ def automatic(
     if isinstance(unit, Node) and unit.links == "own":
         return "sketch"
     noise: dict[Embedding, float] = {}
-    for kind, columns in (("labels", facts.classes), ("sketch", BLOCK)):
+    kinds: tuple[tuple[Embedding, int], ...] = (("labels", facts.classes), ("sketch", BLOCK))
+    for kind, columns in kinds:
         claim = bound(kind, unit, facts, limit=values["limit"], hops=1)
-        noise[kind] = claim.l2 * math.sqrt(columns)  # type: ignore[index]
+        noise[kind] = claim.l2 * math.sqrt(columns)
     best = min(noise, key=lambda kind: noise[kind])
     share = values["embedding_share"] or 1 / 3
     told = noise[best] / (gaussian_mu(epsilon, delta) * math.sqrt(share))
@@ -267,7 +269,8 @@ def automatic(
     if typical is None:
         return best
     signal = typical if best == "labels" else math.sqrt(typical)
-    return best if signal > told else "none"
+    # Half of the budget is at stake: a sum that barely shows does not pay for it.
+    return best if signal > 2 * told else "none"
 
 
 def bound(embedding: str, unit: Unit, facts: PublicFacts, *, limit: int, hops: int) -> Sensitivity:
