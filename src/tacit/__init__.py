@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tacit import graph
     from tacit.errors import TacitError
     from tacit.graph import Graph, PublicFacts, load, split
-    from tacit.methods import DPA, GAP, MLP, Census, Method, PrivGNN, load_run, save_run
+    from tacit.methods import DPA, DPDGC, GAP, MLP, Census, Method, PrivGNN, load_run, save_run
     from tacit.privacy import Edge, KNeighbors, Ledger, Node, Plan, Statement
 
 __version__ = "0.1.0"
@@ -32,6 +32,7 @@ _HOMES = {
     "Statement": "tacit.privacy",
     "Census": "tacit.methods",
     "DPA": "tacit.methods",
+    "DPDGC": "tacit.methods",
     "GAP": "tacit.methods",
     "MLP": "tacit.methods",
     "Method": "tacit.methods",
@@ -42,6 +43,7 @@ _HOMES = {
 
 __all__ = [
     "DPA",
+    "DPDGC",
     "GAP",
     "MLP",
     "Census",

@@ -24,6 +24,7 @@ from tacit.graph import Graph, PublicFacts
 from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress, refuse_unit
 from tacit.privacy.plan import Accounting, Plan, Stage, calibrated
 from tacit.privacy.sensitivity import hop_sums
+from tacit.privacy.split import gaussian_mu
 from tacit.privacy.units import Edge, KNeighbors, Node, Unit
 
 if TYPE_CHECKING:
@@ -278,8 +279,6 @@ def _stages(
 
     T Gaussians of multiplier m have ``mu = sqrt(T)/m``, and ``mu^2`` adds up.
     """
-    from tacit.privacy.accounting import gaussian_mu
-
     mu = 1.0 if math.isinf(epsilon) else gaussian_mu(epsilon, delta)
     share = settings.inference_share
     training = scale * math.sqrt(settings.steps / (1 - share)) / mu

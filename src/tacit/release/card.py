@@ -25,11 +25,16 @@ def answered_nodes(plan: Plan) -> int:
 
 def rows_are_own(plan: Plan) -> bool:
     """Whether each row of what was released is for its own node alone."""
+    if plan.method == "dpdgc":
+        # A row sums over the node's own list: only links are protected, or the row is its node's.
+        return not isinstance(plan.unit, Edge)
     return isinstance(plan.unit, Node) and plan.unit.links == "all" and not for_public(plan)
 
 
 def reads_sums(plan: Plan) -> bool:
     """Whether predictions read released sums over neighbours."""
+    if getattr(plan.settings, "embedding", "") == "none":
+        return False
     # Hops are what GAP calls them; DPA counts layers by what they carry.
     names = ("hops", "label_layers")
     return any(getattr(plan.settings, name, 0) for name in names)
