@@ -208,17 +208,24 @@ class Asked:
     budget: float | None = None
     public: str | None = None
 
-    def over(self, config: Path | None, given: Sequence[str] | None) -> tuple[Asked, Recipe]:
+    def over(
+        self,
+        config: Path | None,
+        given: Sequence[str] | None,
+        *,
+        table: dict[str, Any] | None = None,
+    ) -> tuple[Asked, Recipe]:
         """These options completed by a file, and the recipe they make.
 
         Args:
             config: A TOML file.
             given: Settings as ``key=value``.
+            table: What the file holds, where it was read already.
 
         Raises:
             typer.BadParameter: An option is missing, unknown or not of its type.
         """
-        table = read_config(config)
+        table = read_config(config) if table is None else dict(table)
         settings = {**table.pop("set", {}), **pairs(given, "--set")}
         values = {
             field.name: table.get(field.name)

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tacit.methods.base import Fitted, Method
     from tacit.methods.census import Census, CensusSettings
+    from tacit.methods.dpa import DPA
+    from tacit.methods.dpa_settings import DpaSettings
+    from tacit.methods.dpdgc import DPDGC
+    from tacit.methods.dpdgc_settings import DpdgcSettings
     from tacit.methods.gap import GAP
     from tacit.methods.gap_settings import GapSettings
     from tacit.methods.mlp import MLP, MlpSettings
@@ -44,6 +48,8 @@ class Entry:
 
 
 CATALOGUE: dict[str, Entry] = {
+    "dpa": Entry("dpa:DPA", "dpa_settings:DpaSettings", "DPA (nobody is trusted)"),
+    "dpdgc": Entry("dpdgc:DPDGC", "dpdgc_settings:DpdgcSettings", "DPDGC"),
     "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
     "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
     "census": Entry(
@@ -115,10 +121,14 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CATALOGUE", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry", "Fitted"]
+__all__ = ["CATALOGUE", "DPA", "DPDGC", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS"]
 __all__ += [
     "Census",
     "CensusSettings",
+    "DpaSettings",
+    "DpdgcSettings",
+    "Entry",
+    "Fitted",
     "GapSettings",
     "Method",
     "MlpSettings",

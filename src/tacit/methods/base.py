@@ -98,6 +98,10 @@ class Method(ABC):
     name: ClassVar[str]
     learns_for_public: ClassVar[bool] = False
     """Whether it answers for a public graph beside the private one, and for that one alone."""
+    trust: ClassVar[str] = (
+        "One trusted curator holds the whole graph and runs the mechanism; whoever receives what "
+        "is released may know everything else, and may join with others."
+    )
 
     def __init__(
         self,
@@ -192,7 +196,8 @@ class Method(ABC):
         """
         started = time.perf_counter()
         graph = self._prepared(graph, public)
-        check_training(graph)
+        if not self.learns_for_public:
+            check_training(graph)
         if plan is None:
             plan = self.plan(graph.facts())
         plan.check_fits(graph.facts())
@@ -310,7 +315,7 @@ class Method(ABC):
             accounting=plan.accounting,
             private_noise=private,
             noise="none is needed" if not plan.stages else _words(source),
-            trust_model=TRUST_MODEL,
+            trust_model=self.trust,
             assumptions=(*self.caveats(plan), *ASSUMPTIONS),
             not_covered=NOT_COVERED,
             theorems=tuple(dict.fromkeys(s.theorem for s in plan.stages if s.theorem)),
@@ -352,12 +357,7 @@ class Method(ABC):
         if public is not None:
             graph = beside(graph, public if isinstance(public, Graph) else load(public))
         if self.learns_for_public and graph.public is None:
-            raise PlanError(
-                f"{self.name} learns for a public graph, and there is none",
-                why="only what it says of public nodes leaves",
-                remedy="give public=..., or cut one file: --set private_nodes=... "
-                "--set public_train=... --set public_test=...",
-            )
+            raise no_public_graph(self.name)
         if graph.public is not None:
             if not self.learns_for_public:
                 raise PlanError(
@@ -398,10 +398,16 @@ def refuse_unit(method: str, unit: Unit, why: str, remedy: str) -> UnitError:
     return UnitError(f"{method} promises nothing under {unit.name}", why=why, remedy=remedy)
 
 
-TRUST_MODEL = (
-    "One trusted curator holds the whole graph and runs the mechanism; whoever receives what is "
-    "released may know everything else, and may join with others."
-)
+def no_public_graph(method: str) -> PlanError:
+    """The error of a method that learns for a public graph and was given none."""
+    return PlanError(
+        f"{method} learns for a public graph, and there is none",
+        why="only what it says of public nodes leaves",
+        remedy="give public=..., or cut one file: --set private_nodes=... "
+        "--set public_train=... --set public_test=...",
+    )
+
+
 ASSUMPTIONS = (
     "The number of nodes, the widths, the classes and the split into training, validation and test "
     "nodes are public.",

@@ -21,7 +21,15 @@ import numpy as np
 
 from tacit.errors import PlanError
 from tacit.graph import Graph, PublicFacts
-from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress, refuse_unit
+from tacit.methods.base import (
+    Fitted,
+    Method,
+    Noise,
+    Outcome,
+    Progress,
+    no_public_graph,
+    refuse_unit,
+)
 from tacit.privacy.plan import Accounting, Plan, Stage, check_budget
 from tacit.privacy.units import Edge, Node, Unit
 
@@ -152,6 +160,8 @@ class Census(Method):
         from tacit.privacy.accounting import Cost, cost
 
         check_budget(self.epsilon, self.delta)
+        if facts.public_nodes < 1:
+            raise no_public_graph(self.name)
         moved, theorem = _moved(self.unit)
         settings = self._settings(facts)
         # All partitions are one release: a node moves each of its tables.
@@ -219,7 +229,7 @@ class Census(Method):
 
         public = graph.public
         if public is None:
-            raise PlanError("there is no public graph", remedy="report this as a bug")
+            raise no_public_graph(self.name)
         settings: CensusSettings = plan.settings
         columns, mine, theirs = placed(public, graph.features, settings, self.seed, progress)
         exact = tables(graph, theirs, settings.cells)

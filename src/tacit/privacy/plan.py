@@ -42,6 +42,8 @@ class Stage:
         theorem: The statement that bounds the sensitivity, and its page.
         mechanism: Which noise.
         answers: Number of answers that randomized response chooses from.
+        group: Records that are replaced together, where Gaussian noise hides a changed group and
+            not one record that is there or not; 0 for the latter.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Stage:
     theorem: str = ""
     mechanism: Mechanism = "gaussian"
     answers: int = 2
+    group: int = 0
 
     @property
     def event(self) -> DpEvent:
@@ -60,6 +63,11 @@ class Stage:
 
         if self.noise_multiplier <= 0:
             return dp_accounting.NonPrivateDpEvent()
+        if self.group:
+            from tacit.privacy.events import group_event
+
+            each = group_event()(self.noise_multiplier, self.group, self.sampling_rate)
+            return dp_accounting.SelfComposedDpEvent(each, self.rounds)
         one: DpEvent
         match self.mechanism:
             case "gaussian":

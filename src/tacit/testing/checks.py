@@ -17,7 +17,7 @@ from tacit.graph import Graph, PublicFacts, fingerprint
 from tacit.methods.base import Method
 from tacit.methods.run import load_run, save_run
 from tacit.privacy.plan import Plan, Stage
-from tacit.privacy.units import Node
+from tacit.privacy.units import KNeighbors, Node
 from tacit.testing.case import (
     Case,
     NotApplicable,
@@ -411,7 +411,10 @@ def _moved(case: Case, plan: Plan, first: Graph, second: Graph, seed: int) -> fl
     if case.answers is None:
         return 0.0
     left, right = case.answers(plan, first, seed), case.answers(plan, second, seed)
-    own_rows = isinstance(case.unit, Node) and case.unit.links == "all" and first.public is None
+    whole = isinstance(case.unit, KNeighbors) or (
+        isinstance(case.unit, Node) and case.unit.links == "all"
+    )
+    own_rows = whole and first.public is None
     pure = plan.stage(case.stage).mechanism == "geometric"
     total = 0.0
     for a, b in zip(left, right, strict=True):
