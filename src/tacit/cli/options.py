@@ -208,17 +208,24 @@ class Asked:
     budget: float | None = None
     public: str | None = None
 
-    def over(self, config: Path | None, given: Sequence[str] | None) -> tuple[Asked, Recipe]:
+    def over(
+        self,
+        config: Path | None,
+        given: Sequence[str] | None,
+        *,
+        table: dict[str, Any] | None = None,
+    ) -> tuple[Asked, Recipe]:
         """These options completed by a file, and the recipe they make.
 
         Args:
             config: A TOML file.
             given: Settings as ``key=value``.
+            table: What the file holds, where it was read already.
 
         Raises:
             typer.BadParameter: An option is missing, unknown or not of its type.
         """
-        table = read_config(config)
+        table = read_config(config) if table is None else dict(table)
         settings = {**table.pop("set", {}), **pairs(given, "--set")}
         values = {
             field.name: table.get(field.name)
@@ -372,6 +379,15 @@ def _load_option(key: str, value: str) -> Any:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         raise typer.BadParameter(f"--read {key} cannot be {value!r}") from error
+
+
+def with_split(graph: Graph, ratios: tuple[float, float, float] | None, seed: int) -> Graph:
+    """The graph with the split asked for, its own if it brings one, else 75/10/15."""
+    from tacit.graph import split
+
+    if ratios is None and graph.train.any():
+        return graph
+    return split(graph, ratios or (75, 10, 15), seed)
 
 
 def with_public(graph: Graph, path: str | None, given: Sequence[str] | None) -> Graph:

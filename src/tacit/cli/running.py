@@ -185,7 +185,7 @@ def _how_to_resume(stop: KeyboardInterrupt, account: Any) -> str:
     if attempt is None or not attempt.paid(account):
         return "Nothing was charged and nothing was stored."
     return (
-        f"Run {attempt.run} was charged; nothing noisy was stored. Repeat the same command to "
+        f"Run {attempt.run} was charged; nothing noisy was shown. Repeat the same command to "
         f"resume it from {attempt.folder} without a second charge."
     )
 

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tacit.methods.base import Fitted, Method
     from tacit.methods.census import Census, CensusSettings
+    from tacit.methods.dpa import DPA
+    from tacit.methods.dpa_settings import DpaSettings
+    from tacit.methods.dpdgc import DPDGC
+    from tacit.methods.dpdgc_settings import DpdgcSettings
     from tacit.methods.gap import GAP
     from tacit.methods.gap_settings import GapSettings
     from tacit.methods.mlp import MLP, MlpSettings
+    from tacit.methods.privgnn import PrivGNN
+    from tacit.methods.privgnn_settings import PrivGnnSettings
     from tacit.methods.run import load_run, save_run
 
 
@@ -42,6 +48,8 @@ class Entry:
 
 
 CATALOGUE: dict[str, Entry] = {
+    "dpa": Entry("dpa:DPA", "dpa_settings:DpaSettings", "DPA (nobody is trusted)"),
+    "dpdgc": Entry("dpdgc:DPDGC", "dpdgc_settings:DpdgcSettings", "DPDGC"),
     "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
     "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
     "census": Entry(
@@ -51,6 +59,15 @@ CATALOGUE: dict[str, Entry] = {
         unit="node-all",
         public=True,
         facts=("train", "public_nodes"),
+    ),
+    "privgnn": Entry(
+        "privgnn:PrivGNN",
+        "privgnn_settings:PrivGnnSettings",
+        "PrivGNN (a student for a public graph)",
+        unit="node-all",
+        public=True,
+        facts=(),
+        noise=("lam", "sigma"),
     ),
     "gcn": Entry("perturb:GCN", "perturb_settings:PerturbSettings", "GCN (no privacy)"),
     "edgerand": Entry("perturb:EdgeRand", "perturb_settings:PerturbSettings", "EdgeRand"),
@@ -104,13 +121,19 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CATALOGUE", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry", "Fitted"]
+__all__ = ["CATALOGUE", "DPA", "DPDGC", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS"]
 __all__ += [
     "Census",
     "CensusSettings",
+    "DpaSettings",
+    "DpdgcSettings",
+    "Entry",
+    "Fitted",
     "GapSettings",
     "Method",
     "MlpSettings",
+    "PrivGNN",
+    "PrivGnnSettings",
     "load_run",
     "save_run",
 ]

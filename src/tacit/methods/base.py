@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -97,6 +98,10 @@ class Method(ABC):
     name: ClassVar[str]
     learns_for_public: ClassVar[bool] = False
     """Whether it answers for a public graph beside the private one, and for that one alone."""
+    trust: ClassVar[str] = (
+        "One trusted curator holds the whole graph and runs the mechanism; whoever receives what "
+        "is released may know everything else, and may join with others."
+    )
 
     def __init__(
         self,
@@ -116,6 +121,8 @@ class Method(ABC):
         self.accounting: Accounting = accounting
         self.seed, self.noise = seed, noise
         self._fitted: Fitted | None = None
+        self.workspace: Path | None = None
+        """A private folder in which a long fit keeps what an interrupted run goes on from."""
 
     @abstractmethod
     def plan(self, facts: PublicFacts) -> Plan:
@@ -308,7 +315,7 @@ class Method(ABC):
             accounting=plan.accounting,
             private_noise=private,
             noise="none is needed" if not plan.stages else _words(source),
-            trust_model=TRUST_MODEL,
+            trust_model=self.trust,
             assumptions=(*self.caveats(plan), *ASSUMPTIONS),
             not_covered=NOT_COVERED,
             theorems=tuple(dict.fromkeys(s.theorem for s in plan.stages if s.theorem)),
@@ -401,10 +408,6 @@ def no_public_graph(method: str) -> PlanError:
     )
 
 
-TRUST_MODEL = (
-    "One trusted curator holds the whole graph and runs the mechanism; whoever receives what is "
-    "released may know everything else, and may join with others."
-)
 ASSUMPTIONS = (
     "The number of nodes, the widths, the classes and the split into training, validation and test "
     "nodes are public.",

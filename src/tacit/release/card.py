@@ -25,12 +25,24 @@ def answered_nodes(plan: Plan) -> int:
 
 def rows_are_own(plan: Plan) -> bool:
     """Whether each row of what was released is for its own node alone."""
+    if plan.method == "dpdgc":
+        # A row sums over the node's own list: only links are protected, or the row is its node's.
+        return not isinstance(plan.unit, Edge)
     return isinstance(plan.unit, Node) and plan.unit.links == "all" and not for_public(plan)
 
 
 def reads_sums(plan: Plan) -> bool:
     """Whether predictions read released sums over neighbours."""
-    return bool(getattr(plan.settings, "hops", 0))
+    if getattr(plan.settings, "embedding", "") == "none":
+        return False
+    # Hops are what GAP calls them; DPA counts layers by what they carry.
+    names = ("hops", "label_layers")
+    return any(getattr(plan.settings, name, 0) for name in names)
+
+
+def answers_on_links(plan: Plan) -> bool:
+    """Whether predictions read a perturbed graph, which then is in the bundle."""
+    return bool(getattr(plan.settings, "backbone", ""))
 
 
 def card(
@@ -113,7 +125,7 @@ def left_out(plan: Plan, *, public_posteriors: bool) -> tuple[str, ...]:
     """What a run leaves behind that the bundle does not hold, in sentences."""
     items = [
         "Accuracies, losses and training curves: they read the private graph.",
-        "Features, labels, links, node identifiers and embeddings without noise.",
+        "Features, labels, true links, node identifiers and embeddings without noise.",
         "The fingerprint of the data, the name and notes of the run, seeds, and how long it took.",
     ]
     if rows_are_own(plan) and reads_sums(plan):
@@ -133,6 +145,8 @@ def _what(plan: Plan, classes: Sequence[str] | None, posteriors: bool) -> tuple[
         holds.append("what was released with noise")
     if reads_sums(plan) and not rows_are_own(plan):
         holds.append("the sums over neighbours, released with noise")
+    if answers_on_links(plan):
+        holds.append("the perturbed links it was trained on")
     if posteriors:
         holds.append("its predictions")
     named = " (their names are in manifest.json)" if classes else ""
@@ -186,7 +200,12 @@ def _use(plan: Plan, posteriors: bool) -> tuple[str, ...]:
         )
     if for_public(plan):
         items.append("`bundle.predict_graph(graph)` gives the classes of another public graph.")
-    if not reads_sums(plan):
+    if answers_on_links(plan):
+        items.append(
+            "`bundle.predict(features)` with one row for every node gives their classes on the "
+            "perturbed links; with another number of rows, those of newcomers without links."
+        )
+    elif not reads_sums(plan):
         items.append("`bundle.predict(features)` gives the class of any feature rows.")
     elif isinstance(plan.unit, Edge):
         items.append(

@@ -96,6 +96,7 @@ class RecordingSource(NoiseSource):
         super().__init__(seed)
         self.noise: list[tuple[float, int]] = []
         self.counts: list[tuple[float, int]] = []
+        self.choices: list[tuple[float, int]] = []
         self.coins: list[tuple[float, int]] = []
         self.other: list[str] = []
         self.unpaid = 0
@@ -118,9 +119,9 @@ class RecordingSource(NoiseSource):
         return super().bernoulli(rate, size)
 
     def laplace(self, scale: float, shape: int | Sequence[int]) -> np.ndarray:
-        """Writes down that it was asked."""
+        """Writes down scale and size: noise on what a largest entry is reported of."""
         self._look()
-        self.other.append("laplace")
+        self.choices.append((scale, int(np.prod(shape))))
         return super().laplace(scale, shape)
 
     def geometric(self, scale: float, shape: int | Sequence[int]) -> np.ndarray:

@@ -17,7 +17,7 @@ from tacit.graph import Graph, PublicFacts, fingerprint
 from tacit.methods.base import Method
 from tacit.methods.run import load_run, save_run
 from tacit.privacy.plan import Plan, Stage
-from tacit.privacy.units import Node
+from tacit.privacy.units import KNeighbors, Node
 from tacit.testing.case import (
     Case,
     NotApplicable,
@@ -91,7 +91,7 @@ def check_charge_comes_before_noise(case: Case) -> None:
         source = RecordingSource(paid=lambda: bool(ledger.entries()))
         with_source(method, source).fit(case.graph, ledger=ledger)
         _require(source.unpaid == 0, f"{source.unpaid} draws came before the charge")
-        drawn = source.noise or source.counts or source.coins
+        drawn = source.noise or source.counts or source.choices or source.coins
         _require(bool(drawn), "no noise was drawn from the source")
         refusing = RefusingLedger(ledger.path)
         source = RecordingSource()
@@ -99,8 +99,8 @@ def check_charge_comes_before_noise(case: Case) -> None:
         try:
             method.fit(case.graph, ledger=refusing)
         except BudgetError:
-            drawn = [*source.noise, *source.counts, *source.coins]
-            _require(not drawn, "noise was drawn although the ledger refused")
+            numbers = source.noise + source.counts + source.choices + source.coins
+            _require(not numbers, "noise was drawn although the ledger refused")
             _require(method._fitted is None, "a refused fit left a result")
             return
         raise AssertionError("the fit went on although the ledger refused")
@@ -117,6 +117,10 @@ def check_every_draw_comes_out_of_the_plan(case: Case) -> None:
     for mechanism, draws in (("gaussian", source.noise), ("geometric", source.counts)):
         noisy = [s for s in plan.stages if s.noise_multiplier > 0 and s.mechanism == mechanism]
         _check_draws(noisy, draws, sizes)
+    # Randomised response by coins draws no numbers; a reported largest entry has Laplace noise.
+    if source.choices:
+        noisy = [stage for stage in plan.stages if stage.mechanism == "randomized-response"]
+        _check_draws(noisy, source.choices, sizes)
     _check_batches(plan, source, case.coins(method) if case.coins else {})
 
 
@@ -218,7 +222,7 @@ def check_infinite_epsilon_is_the_plain_twin(case: Case) -> None:
         stamp = method.statement.stamp
         if method.fitted.plan.stages:
             _require(stamp.startswith("no privacy"), "an infinite epsilon is not stamped")
-        drawn = source.noise or source.counts or source.coins
+        drawn = source.noise or source.counts or source.choices or source.coins
         _require(not drawn, "noise was drawn at an infinite epsilon")
         answers += [method.predict_proba(), again.predict_proba()]
     for other in answers[1:]:
@@ -407,7 +411,10 @@ def _moved(case: Case, plan: Plan, first: Graph, second: Graph, seed: int) -> fl
     if case.answers is None:
         return 0.0
     left, right = case.answers(plan, first, seed), case.answers(plan, second, seed)
-    own_rows = isinstance(case.unit, Node) and case.unit.links == "all" and first.public is None
+    whole = isinstance(case.unit, KNeighbors) or (
+        isinstance(case.unit, Node) and case.unit.links == "all"
+    )
+    own_rows = whole and first.public is None
     pure = plan.stage(case.stage).mechanism == "geometric"
     total = 0.0
     for a, b in zip(left, right, strict=True):
