@@ -10,7 +10,8 @@ import tacit
 from tacit.errors import PlanError, UnitError
 from tacit.graph import Graph, PublicFacts, synthetic
 from tacit.methods.dpa import claimed_edge, session_of
-from tacit.privacy.accounting import epsilon_pld, gaussian_mu
+from tacit.privacy.accounting import epsilon_pld
+from tacit.privacy.split import gaussian_mu
 from tacit.release import load_bundle, release
 
 FACTS = PublicFacts(nodes=2708, train_nodes=1354, features=1433, classes=7)

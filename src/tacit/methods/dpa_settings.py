@@ -10,6 +10,7 @@ from typing import Any, Literal
 from tacit.errors import PlanError
 from tacit.graph import PublicFacts
 from tacit.multiparty.ring import check_sharing
+from tacit.privacy.split import gaussian_mu
 
 Preset = Literal["tacit", "paper"]
 
@@ -218,8 +219,6 @@ def _feature_share(facts: PublicFacts, epsilon: float, delta: float, width: int)
     """
     if math.isinf(epsilon):
         return _LEAST
-    from tacit.privacy.accounting import gaussian_mu
-
     columns = min(width or facts.features, facts.features)
     signal = _CONTRAST * facts.train_nodes / facts.classes
     noise = math.sqrt(columns) / gaussian_mu(epsilon, delta)

@@ -26,6 +26,7 @@ from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress
 from tacit.methods.gap_settings import Carry, GapSettings, Preset, choose, protects_nodes
 from tacit.privacy.plan import Accounting, Plan, Stage, calibrated
 from tacit.privacy.sensitivity import Sensitivity, hop_sums
+from tacit.privacy.split import gaussian_mu
 from tacit.privacy.units import Edge, KNeighbors, Node, Unit
 
 if TYPE_CHECKING:
@@ -290,8 +291,6 @@ def _ratios(settings: GapSettings, epsilon: float, delta: float) -> dict[str, fl
     learners = 2 if settings.encoder else 1
     if settings.aggregation_share == 0:
         return {"aggregation": 1.0, "encoder": 1.0, "classifier": 1.0}
-    from tacit.privacy.accounting import gaussian_mu
-
     mu = gaussian_mu(epsilon, delta)
     shares = {"aggregation": settings.aggregation_share}
     left = 1 - settings.aggregation_share
