@@ -201,9 +201,10 @@ def membership(
         from tacit.attacks.likelihood_ratio import likelihood_ratio_attack
         from tacit.attacks.membership import on_graph, shadow_attack
         from tacit.attacks.run_target import known_run
+        from tacit.study.roles import with_split
 
         number = seed or 0
-        loaded = o.with_split(o.load_graph(graph, read), o.shares(split), number)
+        loaded = with_split(o.load_graph(graph, read), o.shares(split), number)
         aim = known_run(target, loaded)
         expose = on_graph(aim.make)
         with screen.stages() as progress:
