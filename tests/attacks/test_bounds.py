@@ -17,6 +17,7 @@ from tacit.attacks.bounds import (
     epsilon_at,
     mu_at,
 )
+from tacit.attacks.statistics import learnt
 from tacit.errors import PlanError
 
 
@@ -83,10 +84,30 @@ def test_cuts_find_the_direction_that_shows_more() -> None:
     second = np.clip(rng.normal(size=5000), -3, None)
     found = best_cut(first, second, (Point(1e-6, 0.0),), 0.05)
     assert found.cut.below
+    assert not found.cut.second
     assert found.cut.level < -3
-    assert not best_cut(-first, -second, (Point(1e-6, 0.0),), 0.05).cut.below
+    # The same with the scores or the graphs the other way round.
+    turned = best_cut(-first, -second, (Point(1e-6, 0.0),), 0.05).cut
+    assert (turned.below, turned.second) == (False, False)
+    swapped = best_cut(second, first, (Point(1e-6, 0.0),), 0.05).cut
+    assert (swapped.below, swapped.second) == (True, True)
 
 
 def test_cuts_need_scores_of_both() -> None:
     with pytest.raises(PlanError, match="as many runs"):
         best_cut(np.zeros(3), np.zeros(0), (Point(0.0, 1.0),), 0.05)
+
+
+def test_few_outcomes_are_told_apart_by_how_often_they_occur() -> None:
+    """A fault that moves no mean and no spread: three answers, of which two change places."""
+    rng = np.random.default_rng(0)
+    answers = np.array([[0.0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
+    drawn = [
+        answers[rng.choice(4, 2000, p=p)] for p in ([0.4, 0.1, 0.1, 0.4], [0.1, 0.4, 0.4, 0.1])
+    ]
+    statistics = dict(learnt(drawn[0][:1000], drawn[1][:1000]))
+    first, second = (statistics["outcomes"](part[1000:]) for part in drawn)
+    assert second.mean() - first.mean() > 1.5
+    # Among noise no outcome comes twice, and there is no such table.
+    noise = rng.normal(size=(500, 3))
+    assert "outcomes" not in dict(learnt(noise, noise + 1))

@@ -9,6 +9,7 @@ import tacit
 from tacit.attacks.audit import Game
 from tacit.attacks.one_run import epsilon_of_guesses, guess, one_run, one_run_method, p_value
 from tacit.errors import PlanError
+from tacit.methods import METHODS
 
 
 def plain_p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
@@ -100,5 +101,12 @@ def test_one_whole_fit_is_a_run() -> None:
     overrides = {"epochs": 1, "folds": 1, "patience": 0, "hidden": 4}
     method = tacit.GAP(tacit.Edge(), 8.0, 1e-6, overrides=overrides)
     run = one_run_method(method, canaries=400, whole=True, seed=2)
+    assert run.verdict == "holds"
+    assert run.epsilon_lower > 1.0
+
+
+def test_one_perturbed_graph_is_a_run() -> None:
+    method = METHODS["edgerand"](tacit.Edge(), 4.0, 1e-6, overrides={"epochs": 1})
+    run = one_run_method(method, canaries=120, seed=2)
     assert run.verdict == "holds"
     assert run.epsilon_lower > 1.0

@@ -11,10 +11,10 @@ from tacit.attacks.games import fit_targets, seen
 from tacit.attacks.stages import REFERENCE, dpsgd_target, gap_targets, hop_game
 from tacit.attacks.witnesses import copies, in_company, sampled, trainable, witnesses
 from tacit.graph.transforms import arc_sources
-from tacit.methods import Method
+from tacit.methods import METHODS, Method
 from tacit.methods.base import Outcome
 from tacit.privacy.noise import NoiseSource
-from tacit.privacy.units import Unit, zero_record
+from tacit.privacy.units import Relation, Unit, zero_record
 
 D = 3
 UNITS: tuple[Unit, ...] = (
@@ -26,7 +26,10 @@ UNITS: tuple[Unit, ...] = (
     tacit.Node(links="all", relation="replace", max_degree=D),
 )
 BRIEF = {"epochs": 1, "encoder": False, "carry": "labels", "hidden": 2, "batch_norm": False}
-K_NEIGHBOURS = tacit.privacy.KNeighbors(k=2)
+K_NEIGHBOURS = (
+    tacit.privacy.KNeighbors(k=2),
+    tacit.privacy.KNeighbors(k=2, relation="replace"),
+)
 
 
 def words(unit: Unit) -> str:
@@ -84,6 +87,22 @@ def test_paper_accounting_on_a_symmetric_graph_is_caught(preset: str) -> None:
     assert audit.verdict == "broken"
     # On a directed graph a link is one arc, and the same claim is right.
     assert audit_method(method, runs=60_000, directed=True, seed=1).verdict == "holds"
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace"])
+@pytest.mark.parametrize("name", ["edgerand", "lapgraph", "sage-edge"])
+def test_perturbed_graphs_hold(name: str, relation: Relation) -> None:
+    method = METHODS[name](tacit.Edge(relation=relation), 2.0, 1e-6)
+    audit = audit_method(method, runs=300, seed=1)
+    holds(audit)
+    if name == "edgerand":
+        assert audit.epsilon_lower > 0.5 * audit.epsilon_claimed
+
+
+def test_symmetric_links_answered_arc_by_arc_are_caught() -> None:
+    """SAGE-edge as published: two coins of one link, charged as one."""
+    method = METHODS["sage-edge"](tacit.Edge(), 2.0, 1e-6, accounting="paper")
+    assert audit_method(method, runs=1_500, seed=1).verdict == "broken"
 
 
 def weakened(method: Method, share: float, **kind: object) -> Audit:
@@ -158,7 +177,7 @@ def test_the_ratio_is_calibrated(hops: int) -> None:
 
 
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("unit", [*UNITS, K_NEIGHBOURS], ids=words)
+@pytest.mark.parametrize("unit", [*UNITS, *K_NEIGHBOURS], ids=words)
 def test_witnesses_differ_by_one_unit(unit: Unit, directed: bool) -> None:
     for pair in (
         *witnesses(unit, directed=directed),
@@ -203,7 +222,7 @@ def test_copies_are_side_by_side() -> None:
 
 
 def test_trainable_pairs_share_their_public_facts() -> None:
-    for unit in (*UNITS, K_NEIGHBOURS):
+    for unit in (*UNITS, *K_NEIGHBOURS):
         pairs = trainable(unit, directed=False, samples=3, seed=1)
         assert pairs
         facts = {p.first.facts() for p in pairs} | {p.second.facts() for p in pairs}

@@ -50,6 +50,7 @@ class Game:
         chunk: Runs that are carried out at once.
         steps: How many units apart the two inputs are.
         front: How many numbers of a release stand before those that were made of them.
+        crowded: Whether all that is asked for at once is released by one run of the mechanism.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Game:
     chunk: int = 1
     steps: int = 1
     front: int | None = None
+    crowded: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class Finding:
             ],
             "tests": [
                 {
-                    "direction": "first" if test.cut.below else "second",
+                    "direction": "second" if test.cut.second else "first",
                     "hits": test.hits,
                     "false_hits": test.misses,
                     "runs": test.runs,
@@ -380,7 +382,7 @@ def _counted(
         for part in _played(scout.game, side, runs, meter):
             scores = scout.statistic(part)
             for counts, cut in zip(found, cuts, strict=True):
-                counts[int(side == cut.below)] += cut.count(scores)
+                counts[int(side != cut.second)] += cut.count(scores)
     return [(int(hits), int(misses)) for hits, misses in found]
 
 

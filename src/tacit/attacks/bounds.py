@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -123,10 +124,17 @@ def mu_at(rate: float, other: float) -> float:
 
 @dataclass(frozen=True)
 class Cut:
-    """A test: answer "second" where the score is at least ``level``, or at most, if ``below``."""
+    """A test: name a graph where the score is at least ``level``, or at most, if ``below``.
+
+    Attributes:
+        level: The threshold.
+        below: Which side of it.
+        second: Which graph is named.
+    """
 
     level: float
     below: bool = False
+    second: bool = True
 
     def count(self, scores: Floats) -> int:
         """How many scores get the answer."""
@@ -204,17 +212,19 @@ def best_cut(
     both = np.sort(np.concatenate([low, high]))
     levels = np.unique(both[(shares * (2 * runs - 1)).round().astype(np.int64)])
     best = Candidate(Cut(float(levels[-1])), -math.inf)
-    for below in (False, True):
+    for below, named in product((False, True), repeat=2):
         side: Literal["left", "right"] = "right" if below else "left"
-        under = np.searchsorted(low, levels, side), np.searchsorted(high, levels, side)
-        hits, misses = (under[0], under[1]) if below else (runs - under[1], runs - under[0])
-        rate, _ = clopper_pearson(hits, runs, alpha / 2)
-        _, other = clopper_pearson(misses, runs, alpha / 2)
+        counts = [np.searchsorted(scores, levels, side) for scores in (low, high)]
+        if not below:
+            counts = [runs - under for under in counts]
+        rate, _ = clopper_pearson(counts[named], runs, alpha / 2)
+        _, other = clopper_pearson(counts[not named], runs, alpha / 2)
         for point in points:
-            # A bound of zero shows nothing; how far it is from showing something still orders cuts.
-            margins = epsilon_at(rate, other, point.delta) - point.epsilon
-            margins = np.where(rate > point.delta, margins, rate - point.delta - point.epsilon - 1)
+            # Not cut off at zero: a test that says "second" always must not look good where
+            # nothing is claimed, and what is far from showing anything must be ordered too.
+            left = np.maximum(rate - point.delta, 1e-12)
+            margins = np.log(left) - np.log(other) - point.epsilon
             at = int(margins.argmax())
             if margins[at] > best.margin:
-                best = Candidate(Cut(float(levels[at]), below), float(margins[at]))
+                best = Candidate(Cut(float(levels[at]), below, named), float(margins[at]))
     return best

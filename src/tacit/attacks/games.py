@@ -14,7 +14,7 @@ import numpy as np
 from tacit.attacks.audit import Game, Target, claimed
 from tacit.attacks.bounds import Claim, Point
 from tacit.attacks.statistics import equal_rows
-from tacit.attacks.witnesses import Pair, changed_node, trainable
+from tacit.attacks.witnesses import Pair, beside_public, changed_node, trainable
 
 if TYPE_CHECKING:
     from tacit.graph import Graph
@@ -43,6 +43,8 @@ def fit_targets(
         seed: Of noise and of sampled neighbours; None for fresh noise.
     """
     pairs = trainable(method.unit, directed=directed, samples=SAMPLES, seed=seed or 0)
+    if _for_public(method):
+        pairs = tuple(beside_public(pair) for pair in pairs)
     plan = method.plan(pairs[0].first.facts())
     games = tuple(fit_game(method, plan, pair, seed) for pair in pairs)
     return plan, (Target("fit", claim_of(plan), games, runs or FITS),)
@@ -57,7 +59,7 @@ def claim_of(plan: Plan) -> Claim:
 
 def fit_game(method: Method, plan: Plan, pair: Pair, seed: int | None = None) -> Game:
     """Fits on one of two graphs; everybody but the changed node looks at what came out."""
-    drawn, own = 0, changed(pair)
+    drawn, own = 0, None if _for_public(method) else changed(pair)
     once = fitted(method, plan, pair.first, None if seed is None else seed << 32)
     released, rest = seen(once, pair.hidden, own)
     width = len(released) + len(rest)
@@ -77,6 +79,11 @@ def fit_game(method: Method, plan: Plan, pair: Pair, seed: int | None = None) ->
         return found
 
     return Game(pair.name, release, chunk=25, steps=pair.steps, front=len(released))
+
+
+def _for_public(method: Method) -> bool:
+    """Whether a method answers for a public graph beside the private one, and for that alone."""
+    return bool(getattr(method, "learns_for_public", False))
 
 
 def changed(pair: Pair) -> int | None:

@@ -227,12 +227,13 @@ def one_run_method(
 
     if not np.isfinite(method.epsilon):
         raise PlanError("nothing is claimed at an infinite epsilon", remedy="use a finite epsilon")
+    game: Game | None = None
     if method.name in STAGED and not whole:
         plan, targets = STAGED[method.name](method, None, directed, seed)
         game = targets[0].games[0]
+    if game is not None and game.crowded:
         # Canaries of DP-SGD are columns of one dense matrix: fewer fit.
-        count = canaries or max(1_000, min(CANARIES, game.chunk))
-        told = claimed(plan) if plan.stages else 0.0
+        count, told = canaries or max(1_000, min(CANARIES, game.chunk)), claimed(plan)
     else:
         pairs = trainable(method.unit, directed=directed, samples=0, seed=seed or 0)
         pair = next(p for p in pairs if p.steps == 1)
@@ -248,9 +249,10 @@ def one_run_method(
 def crowd_game(method: Method, pair: Pair, seed: int | None = None) -> Game:
     """One whole fit on many copies of a pair; a canary is judged by its own nodes' rows.
 
-    Rows are those of released matrices and, where they may be shown, posteriors.
+    Rows are those of released matrices and, where they may be shown, posteriors; of a perturbed
+    graph it is the links among a canary's own nodes.
     """
-    from tacit.attacks.games import changed, fitted
+    from tacit.attacks.games import changed, densified, fitted
     from tacit.attacks.witnesses import copies
 
     nodes, own = pair.first.nodes, changed(pair)
@@ -272,6 +274,11 @@ def crowd_game(method: Method, pair: Pair, seed: int | None = None) -> Game:
             hide = pair.hidden if not posterior or outcome.public_posteriors else own
             shown = shown if hide is None else np.delete(shown, hide, axis=1)
             parts.append(shown.reshape(len(sides), -1).astype(np.float64))
+        everyone = np.arange(len(sides))
+        for name, cells in densified(outcome.weights, graph.nodes).items():
+            if name not in outcome.weights:
+                blocks = cells.reshape(len(sides), nodes, len(sides), nodes)
+                parts.append(blocks[everyone, :, everyone].reshape(len(sides), -1))
         return np.hstack(parts)[place]
 
     return Game(pair.name, release)

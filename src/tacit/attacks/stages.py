@@ -17,14 +17,17 @@ import numpy as np
 
 from tacit.attacks.audit import Game, Target
 from tacit.attacks.bounds import Claim, Floats
-from tacit.attacks.witnesses import Pair, copies, sampled, witnesses
+from tacit.attacks.witnesses import Pair, copies, crowd, sampled, witnesses
+from tacit.errors import PlanError
 from tacit.graph import Graph, PublicFacts
+from tacit.graph.transforms import arc_sources
 from tacit.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
     from tacit.graph.graph import BoolArray
     from tacit.methods.base import Method
     from tacit.methods.gap_network import GapNetwork
+    from tacit.methods.perturb import PerturbedGraph
     from tacit.privacy.plan import Plan, Stage
 
 Targets = tuple["Plan", tuple[Target, ...]]
@@ -37,6 +40,9 @@ SUMS = 16_000_000
 
 STEPS = 3_200_000
 """Steps of DP-SGD in the runs of each graph that are counted where nobody says."""
+
+ANSWERS = 10_000
+"""Perturbed graphs, of each graph, that are counted where nobody says."""
 
 _NUMBERS = 1 << 20  # numbers released at once
 _CANARIES = 250
@@ -72,9 +78,43 @@ def mlp_targets(method: Method, runs: int | None, directed: bool, seed: int | No
     return plan, tuple(dpsgd_target(plan, stage, source, runs) for stage in plan.stages)
 
 
+def response_targets(method: Method, runs: int | None, directed: bool, seed: int | None) -> Targets:
+    """Methods on a perturbed graph: the graph as it is answered; all else is made of it."""
+    from tacit.attacks.games import claim_of
+    from tacit.methods.perturb import PerturbedGraph
+
+    if not isinstance(method, PerturbedGraph):
+        raise PlanError(f"{method.name} perturbs no graph", remedy="report this as a bug")
+    pairs = [*witnesses(method.unit, directed=directed)]
+    pairs += sampled(method.unit, directed=directed, count=2, seed=seed or 0)
+    if method.unit.relation == "add-remove":
+        pairs.append(crowd(directed=directed))
+    plan = method.plan(pairs[0].first.facts())
+    source = NoiseSource() if seed is None else NoiseSource.seeded(seed)
+    games = tuple(_response_game(method, plan, pair, source) for pair in pairs)
+    return plan, (Target("links", claim_of(plan), games, runs or ANSWERS),)
+
+
+def _response_game(method: PerturbedGraph, plan: Plan, pair: Pair, source: NoiseSource) -> Game:
+    nodes = pair.first.nodes
+
+    def release(sides: BoolArray) -> np.ndarray:
+        cells = np.zeros((len(sides), nodes, nodes))
+        for found, side in zip(cells, sides.tolist(), strict=True):
+            graph = pair.second if side else pair.first
+            answer = method.response.draw(graph, plan, source)
+            found[arc_sources(answer), answer.indices] = 1
+        return cells
+
+    return Game(pair.name, release, chunk=1_000)
+
+
 STAGED: Mapping[str, Callable[[Method, int | None, bool, int | None], Targets]] = {
     "gap": gap_targets,
     "mlp": mlp_targets,
+    "edgerand": response_targets,
+    "lapgraph": response_targets,
+    "sage-edge": response_targets,
 }
 """Methods whose stages are audited one by one; all others are audited by whole fits."""
 
@@ -132,7 +172,7 @@ def hop_game(plan: Plan, pair: Pair, source: NoiseSource) -> Game:
         return score / std**2
 
     width = nodes * hops * means[0].shape[1]
-    return Game(pair.name, release, ratio, chunk=max(1, _NUMBERS // width))
+    return Game(pair.name, release, ratio, chunk=max(1, _NUMBERS // width), crowded=True)
 
 
 def _network(plan: Plan, source: NoiseSource | None) -> GapNetwork:
@@ -234,4 +274,4 @@ def dpsgd_game(stage: Stage, clip: float, replaced: bool, source: NoiseSource) -
         return -np.logaddexp(np.log1p(-q) if q < 1 else -np.inf, np.log(q) + there).sum(axis=1)
 
     words = "a record turned to its opposite" if replaced else "a canary that is there or not"
-    return Game(words, release, ratio, chunk=_CANARIES)
+    return Game(words, release, ratio, chunk=_CANARIES, crowded=True)

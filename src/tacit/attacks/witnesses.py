@@ -21,6 +21,9 @@ from tacit.privacy.units import Edge, KNeighbors, Node, Unit, zero_record
 WITHOUT_PROMISE = 5
 """Links of a star's centre where the unit promises no bound."""
 
+PUBLIC_NODES = 8
+"""Nodes of the public graph beside the witnesses of a method that learns for one."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -123,6 +126,21 @@ def _edge(unit: Edge, directed: bool) -> tuple[Pair, ...]:
     )
 
 
+def crowd(*, directed: bool, nodes: int = 24) -> Pair:
+    """One link more among half of all possible ones: where a noisy number of links matters little.
+
+    For mechanisms that answer with as many links as a noisy count says.
+    """
+    cells = [(u, v) for u in range(nodes) for v in range(u)]
+    half = [cell for index, cell in enumerate(cells[1:]) if index % 2]
+    signs = [1 - 2 * (v % 2) for v in range(nodes)]
+    return Pair(
+        "a link in a crowd",
+        drawn(half, signs, directed=directed),
+        drawn([*half, cells[0]], signs, directed=directed),
+    )
+
+
 def _star(
     leaves: int, signs: list[int], *, directed: bool, train: list[int] | None = None
 ) -> Graph:
@@ -176,6 +194,9 @@ def _all(unit: Node, directed: bool) -> tuple[Pair, ...]:
 
 def _k_neighbours(unit: KNeighbors, directed: bool) -> tuple[Pair, ...]:
     linked = _star(unit.k, [1] * (unit.k + 1), directed=directed)
+    if unit.relation == "add-remove":
+        gone = zero_record(linked, 0, column=True)
+        return (Pair("a record and all its links", linked, gone),)
     alone = drawn([], [-1] + [1] * unit.k, directed=directed)
     return (Pair("a record turned to its opposite without its links", linked, alone),)
 
@@ -226,7 +247,7 @@ def trainable(unit: Unit, *, directed: bool, samples: int, seed: int) -> tuple[P
     opposite: that is one record removed and another added, two units apart.
     """
     pairs = list(witnesses(unit, directed=directed))
-    if isinstance(unit, Node) and unit.relation == "add-remove":
+    if isinstance(unit, Node | KNeighbors) and unit.relation == "add-remove":
         pairs = [_unlabelled(pair) for pair in pairs]
         opposite = replace(unit, relation="replace")
         pairs += [replace(p, steps=2) for p in witnesses(opposite, directed=directed)]
@@ -276,6 +297,24 @@ def in_company(pair: Pair, nodes: int, train: int) -> Pair:
         )
 
     return replace(pair, first=grown(pair.first), second=grown(pair.second))
+
+
+def beside_public(pair: Pair) -> Pair:
+    """The pair with a small public graph beside both its graphs, for methods that learn for one.
+
+    Only what is said of public nodes leaves then, so no row belongs to the changed node.
+    """
+    links = [(v, (v + 2) % PUBLIC_NODES) for v in range(PUBLIC_NODES)] + [(0, 1)]
+    signs = [1 - 2 * (v % 2) for v in range(PUBLIC_NODES)]
+    known = drawn(links, signs, directed=pair.first.directed)
+    none = np.zeros(known.nodes, bool)
+    public = known.with_(train=none, test=~none)
+    return replace(
+        pair,
+        first=pair.first.with_(public=public),
+        second=pair.second.with_(public=public),
+        hidden=None,
+    )
 
 
 def copies(pair: Pair, sides: np.ndarray) -> tuple[Graph, np.ndarray]:

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from tacit.study.recipe import Recipe
 
 _HOW = "How to attack"
-_BRIEF = 2
-"""Epochs of whole fits: plain training is post-processing, so a short one hides nothing."""
+_BRIEF = {"epochs": 2, "student_epochs": 2, "encoder_epochs": 2, "queries": 8}
+"""Settings of whole fits, where a method has them and nobody says otherwise.
+
+Plain training is post-processing, so a short one hides little; eight public nodes can be asked.
+"""
 
 
 def audit(
@@ -124,10 +127,9 @@ def _brief(recipe: Recipe) -> Recipe:
     """The recipe with short plain training, unless the user said how long."""
     from tacit.study.recipe import setting_types
 
-    chosen = dict(recipe.settings)
-    if "epochs" in setting_types(recipe.method) and "epochs" not in chosen:
-        chosen["epochs"] = _BRIEF
-    return recipe.with_settings(chosen)
+    known = setting_types(recipe.method)
+    brief = {key: value for key, value in _BRIEF.items() if key in known}
+    return recipe.with_settings({**brief, **dict(recipe.settings)})
 
 
 def _words(recipe: Recipe, data: dict[str, Any]) -> list[Any]:

@@ -30,7 +30,7 @@ from tacit.privacy.units import Edge, KNeighbors, Node, Unit
 if TYPE_CHECKING:
     from tacit.privacy.noise import NoiseSource
 
-DEGREE = 2
+DEGREE = 1
 """Entries that count of each own list, where nobody says otherwise: noise grows with it."""
 
 
@@ -75,7 +75,7 @@ class SageNodeSettings:
             )
 
 
-_DEFAULT = SageNodeSettings("tacit", 1, 80, 1.0, 0.02, 0.5, 0.5, 100, 20, 1e-4)
+_DEFAULT = SageNodeSettings("tacit", 1, 40, 1.0, 0.1, 0.5, 0.3, 100, 20, 1e-4)
 
 
 class SageNode(Method):

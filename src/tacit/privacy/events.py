@@ -88,8 +88,8 @@ def simplify(event: DpEvent) -> tuple[tuple[Loss, int], ...] | None:
         Mechanisms and their counts, sorted; ``None`` for an event without any privacy.
 
     Raises:
-        PlanError: The event is of an unknown kind, or samples something other than Gaussian or
-            Laplace noise.
+        PlanError: The event is of an unknown kind, or samples something for which no bound is
+            proved.
 
     Formal guarantees:
         The worst pair of adaptively composed Gaussian mechanisms is the pair of the one Gaussian
@@ -157,8 +157,8 @@ def _refuse(what: str, why: str = "") -> PlanError:
     return PlanError(
         what,
         why=why or "a cost that cannot be computed must not be guessed",
-        remedy="describe the run by Gaussian, Laplace, discrete Laplace, randomized response, "
-        "Poisson-sampled Gaussian or Laplace events, sampled groups and their compositions",
+        remedy="describe the run by Gaussian, Laplace, discrete Laplace and randomized response "
+        "events, each of them Poisson-sampled or not, sampled groups, and their compositions",
     )
 
 
@@ -362,12 +362,14 @@ def _collect_sampled(event: DpEvent, count: int, counts: dict[Loss, int], depth:
     if not merged:
         return True
     (loss, repeats), *others = merged
-    if others or repeats != 1 or loss.rate != 1.0 or loss.kind not in ("gaussian", "laplace"):
+    # Every pair here is its own mirror image, which is what the bound for sampling needs.
+    if others or repeats != 1 or loss.rate != 1.0:
         raise _refuse(
             f"no accounting is known for Poisson sampling of {describe(event.event)}",
-            "amplification by sampling is proved here for Gaussian noise and for one Laplace noise",
+            "amplification by sampling is proved here for Gaussian noise and for one mechanism of "
+            "another kind",
         )
-    sampled = Loss(loss.kind, loss.noise, rate=rate)
+    sampled = Loss(loss.kind, loss.noise, loss.width, rate)
     counts[sampled] = counts.get(sampled, 0) + count
     return True
 
