@@ -8,7 +8,7 @@ from pathlib import Path
 import tacit
 
 NAMES = {
-    "DPA", "GAP", "MLP", "Edge", "Graph", "KNeighbors", "Ledger", "Method", "Node", "Plan",
+    "DPA", "DPDGC", "GAP", "MLP", "Edge", "Graph", "KNeighbors", "Ledger", "Method", "Node", "Plan",
     "PublicFacts", "Statement", "TacitError", "graph", "load", "load_run", "save_run", "split",
 }  # fmt: skip
 
