@@ -19,7 +19,7 @@ from tacit.graph import PublicFacts, fingerprint
 from tacit.learn.train import TrainConfig, train
 from tacit.methods import Method
 from tacit.methods.base import Noise
-from tacit.methods.sage_network import OneLayer, SageNetwork, cut_lists, shrunk
+from tacit.methods.sage_network import OneLayer, SageNetwork, cut_lists, signal_share
 from tacit.methods.sage_node import SageNode
 from tacit.privacy.units import Unit, zero_record
 from tacit.release import load_bundle, release
@@ -51,7 +51,7 @@ def maker(**options: Any) -> Maker:
 def sizes(method: Method) -> dict[str, int]:
     outcome = method.fitted.outcome
     return {
-        "network": sum(array.size for array in outcome.weights.values()),
+        "network": sum(a.size for key, a in outcome.weights.items() if key != "share"),
         "inference": outcome.released["inference"].size,
     }
 
@@ -223,11 +223,11 @@ def test_a_person_answers_for_oneself_from_a_bundle(tmp_path: Path) -> None:
 def test_sums_that_are_all_noise_are_left_out() -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 3, (500, 4)).astype(np.float32)
-    signal = np.full((500, 4), 4.0, np.float32)
-    assert float(np.abs(shrunk(noise, 3.0)).max()) < 1.5
+    assert signal_share(noise, 3.0) < 0.1
     # 16 of 25 parts of the energy are signal.
-    np.testing.assert_allclose(shrunk(signal + noise, 3.0), (signal + noise) * 0.64, rtol=0.1)
-    assert not shrunk(noise, 30.0).any()
+    assert signal_share(np.float32(4.0) + noise, 3.0) == pytest.approx(0.64, abs=0.03)
+    assert signal_share(noise, 30.0) == 0.0
+    assert signal_share(0 * noise, 1.0) == 0.0
 
 
 def test_without_privacy_it_learns() -> None:

@@ -53,6 +53,7 @@ class SageNetwork:
         self.plan, self.seed, self.source, self.progress = plan, seed, source, progress
         self.settings: SageNodeSettings = plan.settings
         self.private = math.isfinite(plan.epsilon)
+        self.share = 1.0
         self.layer = OneLayer(plan.facts.features, plan.facts.classes, seed)
 
     @property
@@ -106,7 +107,10 @@ class SageNetwork:
         )
 
     def sums(self, graph: Graph) -> FloatArray:
-        """The released sums of messages, shrunk; without privacy the exact scores heard."""
+        """The released noisy sums of messages; without privacy the exact scores heard.
+
+        Notes how much of them is not noise, by which answers weigh them.
+        """
         x = unit_rows(graph.features)
         if not self.private:
             heard = torch.from_numpy(self._exact(graph, x))
@@ -124,22 +128,26 @@ class SageNetwork:
         )
         # Under links="all" a row is for its own node, and one factor would carry it to everyone.
         own = isinstance(self.plan.unit, Node) and self.plan.unit.links == "own"
-        return shrunk(hop[0], std) if own else hop[0]
+        self.share = signal_share(hop[0], std) if own else 1.0
+        return hop[0]
 
     def posteriors(self, graph: Graph, sums: FloatArray) -> np.ndarray:
         """Class probabilities from each node's own row and its row of the released sums."""
         x = torch.from_numpy(unit_rows(graph.features))
-        scale = self._bound() / self.degree if self.private else 1.0
+        scale = self.share * self._bound() / self.degree if self.private else 1.0
         scores = predict_logits(self.layer.own, (x,)) + torch.from_numpy(sums) * scale
         return scores.softmax(dim=1).numpy()
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every trained parameter by name."""
-        return {k: v.detach().numpy().copy() for k, v in self.layer.state_dict().items()}
+        found = {k: v.detach().numpy().copy() for k, v in self.layer.state_dict().items()}
+        return found | {"share": np.asarray([self.share], np.float64)}
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """Take up parameters that :meth:`weights` gave."""
-        self.layer.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in arrays.items()})
+        self.share = float(arrays["share"][0])
+        layer = {k: torch.from_numpy(v.copy()) for k, v in arrays.items() if k != "share"}
+        self.layer.load_state_dict(layer)
 
     def _bounded(self, graph: Graph) -> Graph:
         return cut_lists(graph, self.degree, self.seed) if cuts_lists(self.plan) else graph
@@ -166,15 +174,14 @@ class SageNetwork:
         return np.asarray(rows / np.maximum(lengths, self._bound()), np.float32)
 
 
-def shrunk(sums: FloatArray, std: float) -> FloatArray:
-    """Noisy sums times the share of their energy that is not noise. Post-processing.
+def signal_share(sums: FloatArray, std: float) -> float:
+    """The share of noisy sums' energy that is not noise. Post-processing of what was released.
 
     ``max(0, 1 - n c s^2 / |S|^2)``, James and Stein's factor for all rows together: where the noise
     says all there is, an answer leaves the neighbours out.
     """
     energy = float(np.square(sums, dtype=np.float64).sum())
-    factor = max(0.0, 1.0 - sums.size * std * std / energy) if energy else 0.0
-    return np.asarray(sums * np.float32(factor), np.float32)
+    return max(0.0, 1.0 - sums.size * std * std / energy) if energy else 0.0
 
 
 def cut_lists(graph: Graph, most: int, seed: int) -> Graph:
