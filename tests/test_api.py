@@ -8,8 +8,8 @@ from pathlib import Path
 import tacit
 
 NAMES = {
-    "GAP", "MLP", "Edge", "Graph", "KNeighbors", "Ledger", "Method", "Node", "Plan", "PublicFacts",
-    "Statement", "TacitError", "graph", "load", "load_run", "save_run", "split",
+    "DPA", "GAP", "MLP", "Edge", "Graph", "KNeighbors", "Ledger", "Method", "Node", "Plan",
+    "PublicFacts", "Statement", "TacitError", "graph", "load", "load_run", "save_run", "split",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tacit import graph
     from tacit.errors import TacitError
     from tacit.graph import Graph, PublicFacts, load, split
-    from tacit.methods import GAP, MLP, Method, load_run, save_run
+    from tacit.methods import DPA, DPDGC, GAP, MLP, Census, Method, PrivGNN, load_run, save_run
     from tacit.privacy import Edge, KNeighbors, Ledger, Node, Plan, Statement
 
 __version__ = "0.1.0"
@@ -30,16 +30,23 @@ _HOMES = {
     "Node": "tacit.privacy",
     "Plan": "tacit.privacy",
     "Statement": "tacit.privacy",
+    "Census": "tacit.methods",
+    "DPA": "tacit.methods",
+    "DPDGC": "tacit.methods",
     "GAP": "tacit.methods",
     "MLP": "tacit.methods",
     "Method": "tacit.methods",
+    "PrivGNN": "tacit.methods",
     "load_run": "tacit.methods",
     "save_run": "tacit.methods",
 }
 
 __all__ = [
+    "DPA",
+    "DPDGC",
     "GAP",
     "MLP",
+    "Census",
     "Edge",
     "Graph",
     "KNeighbors",
@@ -47,6 +54,7 @@ __all__ = [
     "Method",
     "Node",
     "Plan",
+    "PrivGNN",
     "PublicFacts",
     "Statement",
     "TacitError",

@@ -52,5 +52,9 @@ class ReleaseError(TacitError):
     """What is asked for may not leave, or a bundle is not what it says it is."""
 
 
+class SessionError(TacitError):
+    """A session of several parties cannot go on, or one of them was told something it refuses."""
+
+
 class AttackError(TacitError):
     """An attack cannot be carried out: its target, its candidates or its answers do not fit."""

@@ -134,6 +134,8 @@ def test_the_owners_budget_holds(tacit_command: Command, graph_file: Path) -> No
         ("inspect nowhere", 1),
         ("reproduce nothing --data .", 1),
         ("compare GRAPH --out c --methods nothing", 2),
+        ("compare GRAPH --out c --units edge --ks 1,5", 2),
+        ("compare GRAPH --out c --units k-neighbours --ks 0.5", 2),
         ("nothing", 2),
     ],
 )

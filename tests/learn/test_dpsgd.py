@@ -7,7 +7,7 @@ from gradient_oracle import clipped_sum, global_state, record_gradients
 from torch import Tensor, nn
 
 from tacit.errors import NoiseError, TrainingError
-from tacit.learn.dpsgd import MARGIN, DpSgdConfig, _draws, _Grid, train_private
+from tacit.learn.dpsgd import MARGIN, DpSgdConfig, Grid, batches_and_noise, train_private
 from tacit.learn.networks import MLP, HopClassifier
 from tacit.privacy.noise import NoiseSource
 
@@ -63,7 +63,7 @@ def test_noise_has_the_right_scale_and_no_other(multiplier: float, clip: float) 
 @pytest.mark.parametrize("size", [10, 10**6])
 def test_grid_is_as_the_proof_needs(multiplier: float, size: int) -> None:
     clip = 0.7
-    grid = _Grid.of(DpSgdConfig(0.1, 1, multiplier, clip=clip), 10**5, size)
+    grid = Grid.of(DpSgdConfig(0.1, 1, multiplier, clip=clip), 10**5, size)
     assert math.log2(grid.step).is_integer()
     assert grid.scale * grid.step == pytest.approx(multiplier * clip, rel=1e-12)
     assert grid.step * math.sqrt(size) <= clip * 2.0**-13
@@ -79,13 +79,13 @@ def test_grid_is_as_the_proof_needs(multiplier: float, size: int) -> None:
 
 def test_a_grid_that_overflows_is_refused() -> None:
     with pytest.raises(NoiseError, match="exactly"):
-        _Grid.of(DpSgdConfig(0.1, 1, 1e-8), 10**9, 100)
+        Grid.of(DpSgdConfig(0.1, 1, 1e-8), 10**9, 100)
 
 
 def test_batches_are_poisson() -> None:
     rows, steps, rate = 1500, 300, 0.13
     config = DpSgdConfig(rate, steps, 0)
-    draws = _draws(NoiseSource.seeded(1), config, rows, 10, _Grid(0.0, 0.0))
+    draws = batches_and_noise(NoiseSource.seeded(1), config, rows, 10, Grid(0.0, 0.0))
     taken = np.zeros((steps, rows))
     for k, (members, noise, _) in enumerate(draws):
         assert noise is None
@@ -104,8 +104,8 @@ def test_batches_are_poisson() -> None:
 
 def test_every_step_has_fresh_noise_and_a_fresh_dropout_seed() -> None:
     config = DpSgdConfig(0.1, 50, 1.0)
-    grid = _Grid.of(config, 20, 1000)
-    draws = list(_draws(NoiseSource.seeded(1), config, 20, 1000, grid))
+    grid = Grid.of(config, 20, 1000)
+    draws = list(batches_and_noise(NoiseSource.seeded(1), config, 20, 1000, grid))
     noise = torch.stack([n for _, n, _ in draws if n is not None]).double() / grid.scale
     assert noise.shape == (50, 1000)
     gram = noise @ noise.T / 1000 - torch.eye(50)

@@ -214,6 +214,7 @@ def test_a_module_of_ones_own_takes_the_place_of_a_backbone(tmp_path: Path) -> N
 def test_a_bundle_answers_for_the_whole_graph_with_other_features(tmp_path: Path) -> None:
     model = fitted(LapGraph, 4.0)
     bundle = load_bundle(release(model, tmp_path / "bundle"))
+    assert "perturbed links" in (tmp_path / "bundle" / "CARD.md").read_text()
     assert np.array_equal(bundle.predict_proba(), model.predict_proba())
     assert np.array_equal(bundle.predict_proba(GRAPH.features), model.predict_proba())
     with pytest.raises(PlanError, match="features of all nodes"):

@@ -1,6 +1,7 @@
 """The methods on a perturbed graph through the public conformance suite."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 import torch
 
 import tacit
-from tacit import Edge, Graph, KNeighbors, Node
+from tacit import Edge, Graph, KNeighbors, Node, Plan
 from tacit.errors import PlanError, UnitError
 from tacit.graph import PublicFacts
 from tacit.learn.graph_networks import GraphNetwork, Links, predict_on_links, train_on_links
 from tacit.learn.train import TrainConfig
 from tacit.methods import METHODS, Method
 from tacit.methods.base import Noise
+from tacit.methods.perturb import EdgeRand
 from tacit.methods.sage_edge import rates
 from tacit.privacy.units import Unit
 from tacit.testing import CHECKS, Case, Maker, NotApplicable
@@ -163,6 +165,40 @@ def test_methods_without_privacy_conform_where_they_promise_nothing(name: str) -
         check(case)
     with pytest.raises(PlanError, match="adds no noise"):
         METHODS[name](Edge(), 4.0, 1e-6).plan(PublicFacts(60, 45, 7, 3))
+
+
+class WeakCoins(EdgeRand):
+    """Flips coins that keep more than the plan says."""
+
+    def _perturbed(self, graph: Graph, plan: Plan, source: Any) -> Graph:
+        weaker = tuple(replace(s, noise_std=s.noise_std * 2 / 3) for s in plan.stages)
+        return super()._perturbed(graph, replace(plan, stages=weaker), source)
+
+
+class TwoAnswers(EdgeRand):
+    """Perturbs twice and keeps the second graph."""
+
+    def _perturbed(self, graph: Graph, plan: Plan, source: Any) -> Graph:
+        super()._perturbed(graph, plan, source)
+        return super()._perturbed(graph, plan, source)
+
+
+class Leak(EdgeRand):
+    """Answers from the true graph."""
+
+    def _perturbed(self, graph: Graph, plan: Plan, source: Any) -> Graph:
+        return graph
+
+
+@pytest.mark.parametrize("broken", [WeakCoins, TwoAnswers, Leak], ids=lambda kind: kind.__name__)
+def test_the_suite_catches_a_broken_perturbation(broken: type[EdgeRand]) -> None:
+    def make(unit: Unit, epsilon: float, *, seed: int, noise: Noise) -> Method:
+        return broken(unit, epsilon, 1e-6, overrides=QUICK, seed=seed, noise=noise)
+
+    case = Case(make, Edge(), GRAPH, coins=edge_rand_coins(GRAPH))
+    check = next(found for found in CHECKS if "every_draw" in found.__name__)
+    with pytest.raises(AssertionError):
+        check(case)
 
 
 def test_refusals_say_why() -> None:

@@ -19,7 +19,7 @@ from tacit.graph import PublicFacts, fingerprint
 from tacit.learn.train import TrainConfig, train
 from tacit.methods import Method
 from tacit.methods.base import Noise
-from tacit.methods.sage_network import OneLayer, SageNetwork, cut_lists
+from tacit.methods.sage_network import OneLayer, SageNetwork, cut_lists, shrunk
 from tacit.methods.sage_node import SageNode
 from tacit.privacy.units import Unit, zero_record
 from tacit.release import load_bundle, release
@@ -92,7 +92,7 @@ def twin(graph: Graph, seed: int) -> np.ndarray:
     model = OneLayer(7, 3, seed)
     train(
         model, tuple(part[rows] for part in inputs), labels[rows],
-        TrainConfig(2, 0.02, 1e-4, patience=20), seed=seed,
+        TrainConfig(2, 0.1, 1e-4, patience=20), seed=seed,
         val=(tuple(part[held] for part in inputs), labels[held]),
     )  # fmt: skip
     with torch.no_grad():
@@ -218,6 +218,16 @@ def test_a_person_answers_for_oneself_from_a_bundle(tmp_path: Path) -> None:
     bundle = load_bundle(release(model, tmp_path / "bundle"))
     answer = bundle.predict_record(GRAPH.features[7], node=7)
     np.testing.assert_allclose(answer, model.predict_proba()[7], atol=1e-6)
+
+
+def test_sums_that_are_all_noise_are_left_out() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 3, (500, 4)).astype(np.float32)
+    signal = np.full((500, 4), 4.0, np.float32)
+    assert float(np.abs(shrunk(noise, 3.0)).max()) < 1.5
+    # 16 of 25 parts of the energy are signal.
+    np.testing.assert_allclose(shrunk(signal + noise, 3.0), (signal + noise) * 0.64, rtol=0.1)
+    assert not shrunk(noise, 30.0).any()
 
 
 def test_without_privacy_it_learns() -> None:

@@ -188,8 +188,8 @@ def test_one_sample_used_by_several_gaussians_is_one_sampled_gaussian():
         dp.SelfComposedDpEvent(dp.LaplaceDpEvent(1.0), 2),
         dp.ComposedDpEvent([dp.LaplaceDpEvent(1.0), dp.GaussianDpEvent(1.0)]),
         dp.PoissonSampledDpEvent(0.5, dp.GaussianDpEvent(1.0)),
-        dp.RandomizedResponseDpEvent(0.5, 2),
-        DiscreteLaplaceDpEvent(1.0, 1),
+        dp.SelfComposedDpEvent(dp.RandomizedResponseDpEvent(0.5, 2), 3),
+        dp.ComposedDpEvent([DiscreteLaplaceDpEvent(1.0, 1), dp.RandomizedResponseDpEvent(0.5, 2)]),
     ],
     ids=str,
 )

@@ -90,7 +90,7 @@ def test_only_listed_keys_leave(case: Method, tmp_path: Path) -> None:
     assert set(data["statement"]) == STATEMENT_KEYS
     assert set(data["plan"]) == PLAN_KEYS
     assert set(data["plan"]["facts"]) == {
-        "nodes", "train_nodes", "features", "classes", "directed", "mean_degree",
+        "nodes", "train_nodes", "features", "classes", "directed", "mean_degree", "public_nodes",
     }  # fmt: skip
     assert sorted(path.name for path in folder.iterdir()) == [
         "CARD.md", "manifest.json", "model.safetensors",

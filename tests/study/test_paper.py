@@ -110,6 +110,14 @@ def test_rows_have_settings_and_ways_of_their_own(study: Study) -> None:
     assert lines[2].recipe.accounting == "paper"
 
 
+def test_a_curve_has_a_label_and_settings_of_its_own() -> None:
+    study = read_study(PAPERS / "privgnn" / "config.toml")
+    lines = lines_of(study, "epsilons", list(study.data))
+    chosen = {line.label: dict(line.recipe.settings).get("teacher") for line in lines}
+    assert chosen == {"PrivGNN (one teacher's word)": None, "Votes": "votes", "Census": None}
+    assert {line.x for line in lines if line.label == "Votes"} == {0.5, 1, 2, 4, 8}
+
+
 def test_a_family_is_one_axis(study: Study) -> None:
     lines = lines_of(study, "arc", ["blocks"])
     assert {line.x for line in lines} == {-0.5, 0.5}

@@ -8,6 +8,7 @@ perturbed once, or, without privacy, over the links themselves.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from tacit.errors import AttackError
 if TYPE_CHECKING:
     from torch import nn
 
-    from tacit.attacks.remote import RemoteBox
     from tacit.graph import Graph
     from tacit.learn.graph_networks import Links
     from tacit.methods import Method
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 Nodes = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Service = Callable[[Nodes, np.ndarray], np.ndarray]
+
+ALONE = ("gap", "mlp", "dpdgc")
+"""Methods whose answer for a node reads that node's own row and what was released: no other row."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,7 @@ class NetworkBox:
         if layers is None:
             return None
         moved = np.zeros((len(nodes), len(nodes)))
-        changes = Propagation(layers, features / self.scale, nodes).changes(
-            nodes, rows / self.scale
-        )
+        changes = Propagation(layers, features, nodes, self.scale).changes(nodes, rows)
         for index, (places, change) in enumerate(changes):
             moved[index, places] = np.sqrt(np.einsum("ij,ij->i", change, change))
         return moved
@@ -100,7 +102,9 @@ class RowBox:
         return np.diag(np.linalg.norm(moved, axis=1))
 
 
-def of_model(model: Method, graph: Graph, *, ledger: Ledger | None = None) -> NetworkBox | RowBox:
+def of_model(
+    model: Method, graph: Graph, *, ledger: Ledger | None = None, run: str | None = None
+) -> Service:
     """A fitted model as the service its owner would run on a graph.
 
     On the graph it was trained on it answers from what was released then: free. On a new graph it
@@ -110,6 +114,8 @@ def of_model(model: Method, graph: Graph, *, ledger: Ledger | None = None) -> Ne
         model: A fitted method.
         graph: What it answers about.
         ledger: Where to charge a new graph.
+        run: A name under which a call whose answers nobody saw may be repeated without a second
+            charge.
 
     Raises:
         AttackError: The method cannot answer about a new graph from one draw of noise.
@@ -121,30 +127,30 @@ def of_model(model: Method, graph: Graph, *, ledger: Ledger | None = None) -> Ne
     fitted = model.fitted
     known = fingerprint(graph) == fitted.data
     if isinstance(model, PerturbedGraph):
-        service = (
-            model.serve(features=graph.features) if known else model.serve(graph, ledger=ledger)
-        )
+        if known:
+            service = model.serve(features=graph.features)
+        else:
+            service = model.serve(graph, ledger=ledger, run=run)
         return NetworkBox.of(service.module, service.links, service.scale)
     if known or not model.inference_stages(fitted.plan):
         released = fitted.outcome.released if known else {}
-        return RowBox(
-            lambda rows: model._answer(
-                fitted, graph.with_(features=rows), released, outsiders=not known
-            )
-        )
+
+        def answer(rows: np.ndarray) -> np.ndarray:
+            records = graph.with_(features=rows)
+            return model._answer(fitted, records, released, outsiders=not known)
+
+        return _box(model, answer)
     if not isinstance(model, GAP):
         raise AttackError(
             f"{model.name} does not answer question after question about a new graph",
             why="every answer would draw its noise again, and be charged again",
             remedy="attack it on the graph it was trained on",
         )
-    return _gap_on(model, graph, ledger)
+    return _gap_on(model, graph, ledger, run or uuid.uuid4().hex[:16])
 
 
-def _gap_on(model: GAP, graph: Graph, ledger: Ledger | None) -> RowBox:
+def _gap_on(model: GAP, graph: Graph, ledger: Ledger | None, run: str) -> RowBox:
     """GAP on a new graph: noisy sums are drawn and charged once, and every answer reads them."""
-    import uuid
-
     from tacit.graph import fingerprint
     from tacit.methods.gap_network import GapNetwork
     from tacit.privacy.plan import composed
@@ -161,7 +167,7 @@ def _gap_on(model: GAP, graph: Graph, ledger: Ledger | None) -> RowBox:
     model._check_graph(graph, plan)
     names = model.inference_stages(plan)
     event = composed(tuple(stage for stage in plan.charged if stage.name in names))
-    model._charge(plan, event, fingerprint(graph), uuid.uuid4().hex[:16], ledger)
+    model._charge(plan, event, fingerprint(graph), run, ledger)
     source = model._source(plan)
     network = GapNetwork(plan, model.fitted.seed, source, lambda stage, done, total: None)
     network.load(model.fitted.outcome.weights)
@@ -169,7 +175,14 @@ def _gap_on(model: GAP, graph: Graph, ledger: Ledger | None) -> RowBox:
     return RowBox(lambda rows: network.posteriors(graph.with_(features=rows), sums))
 
 
-def of_bundle(bundle: Bundle, graph: Graph) -> NetworkBox | RowBox:
+def _box(model: Method, answer: Callable[[np.ndarray], np.ndarray]) -> Service:
+    """A box that may be traced, if no answer reads another node's row; else one to be asked."""
+    if model.name in ALONE:
+        return RowBox(answer)
+    return lambda nodes, features: answer(features)[nodes]
+
+
+def of_bundle(bundle: Bundle, graph: Graph) -> Service:
     """A released bundle in an enemy's hands, who knows the features: nothing is charged.
 
     Args:
@@ -182,12 +195,10 @@ def of_bundle(bundle: Bundle, graph: Graph) -> NetworkBox | RowBox:
     if isinstance(model, PerturbedGraph):
         service = model.restore(bundle._fitted).serve(features=graph.features)
         return NetworkBox.of(service.module, service.links, service.scale)
-    return RowBox(bundle.predict_proba)
+    return _box(model, bundle.predict_proba)
 
 
-def open_target(
-    target: str, graph: Graph, *, ledger: Ledger | None = None
-) -> NetworkBox | RowBox | RemoteBox:
+def open_target(target: str, graph: Graph, *, ledger: Ledger | None = None) -> Service:
     """The service that a text names: a run folder, a bundle, or an HTTP address."""
     from pathlib import Path
 

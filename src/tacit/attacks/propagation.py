@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tacit.learn.graph_networks import Links
 
 Floats = NDArray[np.float64]
-_BLOCK = 1024
+_SPARSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,27 @@ class Propagation:
         layers: From the features to the class scores.
         features: All feature rows.
         nodes: Whose answers are of interest.
+        scale: What features are divided by before the first layer.
     """
 
     def __init__(
-        self, layers: Sequence[Layer], features: np.ndarray, nodes: NDArray[np.int64]
+        self,
+        layers: Sequence[Layer],
+        features: np.ndarray,
+        nodes: NDArray[np.int64],
+        scale: float = 1.0,
     ) -> None:
         self._features = features
+        first = tuple((matrix, weight / scale) for matrix, weight in layers[0].terms)
+        layers = [Layer(first, layers[0].bias), *layers[1:]]
         needs = [np.asarray(nodes, np.int64)]
         for layer in reversed(layers[1:]):
             heard = [np.unique(matrix[needs[0]].indices) for matrix, _ in layer.terms]
             needs.insert(0, np.unique(np.concatenate(heard)).astype(np.int64))
         self._stages = []
-        h: Any = features
+        h: Any = _packed(features)
         for index, (layer, needed) in enumerate(zip(layers, needs, strict=True)):
-            z = sum(matrix @ _product(h, weight) for matrix, weight in layer.terms) + layer.bias
+            z = sum(matrix @ (h @ weight) for matrix, weight in layer.terms) + layer.bias
             terms = tuple(_cut(matrix, needed, weight) for matrix, weight in layer.terms)
             self._stages.append(_Stage(terms, needed, z[needed]))
             if index < len(layers) - 1:
@@ -127,8 +134,13 @@ class Propagation:
             places = np.array([source], np.int64)
             moved = (row.astype(float) - self._features[source])[None]
             touched = places
+            some = np.flatnonzero(moved[0])
             for index, stage in enumerate(self._stages):
-                touched, sums = self._spread(stage, places, moved)
+                if index == 0 and 4 * len(some) < moved.shape[1]:
+                    messages = [moved[:, some] @ term.weight[some] for term in stage.terms]
+                else:
+                    messages = [moved @ term.weight for term in stage.terms]
+                touched, sums = self._spread(stage, places, messages)
                 old = stage.z[touched]
                 if index == len(self._stages) - 1:
                     yield touched, _softmax(old + sums) - self.posteriors[touched]
@@ -137,7 +149,7 @@ class Propagation:
                     places = stage.needed[touched]
 
     def _spread(
-        self, stage: _Stage, places: NDArray[np.int64], moved: Floats
+        self, stage: _Stage, places: NDArray[np.int64], messages: Sequence[Floats]
     ) -> tuple[NDArray[np.int64], Floats]:
         """Rows of a stage that hear changed places, and what is added to their ``z``."""
         from tacit.attacks.kernels import spread
@@ -145,13 +157,13 @@ class Propagation:
         width = stage.z.shape[1]
         sums = self._sums[: len(self._features) * width].reshape(-1, width)
         count = 0
-        for term in stage.terms:
+        for term, message in zip(stage.terms, messages, strict=True):
             count = spread(
                 term.starts,
                 term.targets,
                 term.values,
                 places,
-                moved @ term.weight,
+                message,
                 self._place,
                 self._touched,
                 sums,
@@ -172,14 +184,13 @@ def _cut(matrix: Any, needed: NDArray[np.int64], weight: Floats) -> _Term:
     )
 
 
-def _product(rows: np.ndarray, weight: Floats) -> Floats:
-    """``rows @ weight`` in 64-bit floats, in blocks where the rows have fewer bits."""
-    if rows.dtype == np.float64:
-        return rows @ weight
-    out = np.empty((len(rows), weight.shape[1]))
-    for start in range(0, len(rows), _BLOCK):
-        out[start : start + _BLOCK] = rows[start : start + _BLOCK].astype(float) @ weight
-    return out
+def _packed(rows: np.ndarray) -> Any:
+    """Rows in 64-bit floats: sparse where nearly all entries are zero."""
+    from scipy.sparse import csr_array
+
+    if np.count_nonzero(rows) > _SPARSE * rows.size:
+        return rows.astype(float)
+    return csr_array(rows, dtype=np.float64)
 
 
 def _softmax(scores: Floats) -> Floats:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli import attacking, auditing, leaving, running, spending, studies
+from tacit.cli import attacking, auditing, leaving, running, sessions, spending, studies
 
 app = typer.Typer(
     name="tacit",
@@ -63,6 +63,7 @@ app.command("predict", rich_help_panel=_RUN)(running.predict)
 app.command("release", rich_help_panel=_OUT)(leaving.release)
 app.command("inspect", rich_help_panel=_OUT)(leaving.inspect)
 app.add_typer(ledger, name="ledger", rich_help_panel=_OUT)
+app.add_typer(sessions.app, name="dpa", rich_help_panel=_RUN)
 app.command("compare", rich_help_panel=_STUDY)(studies.compare)
 app.add_typer(attack, name="attack", rich_help_panel=_STUDY)
 app.command("audit", rich_help_panel=_STUDY)(auditing.audit)

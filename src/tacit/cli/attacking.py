@@ -108,7 +108,9 @@ def linkteller(
             "queries": found.queries,
             "seconds": found.seconds,
         }
-        _report_links(screen, "linkteller", findings, figures, out, f"LinkTeller on {target}")
+        _report_links(
+            screen, "linkteller", findings, figures, out, f"LinkTeller on {_named(target)}"
+        )
 
 
 def link_stealing(
@@ -161,7 +163,13 @@ def link_stealing(
         }
         drawn = sorted(findings, key=lambda finding: -finding.auc)[:6]
         _report_links(
-            screen, "link-stealing", findings, figures, out, f"Link stealing on {target}", drawn
+            screen,
+            "link-stealing",
+            findings,
+            figures,
+            out,
+            f"Link stealing on {_named(target)}",
+            drawn,
         )
 
 
@@ -193,9 +201,10 @@ def membership(
         from tacit.attacks.likelihood_ratio import likelihood_ratio_attack
         from tacit.attacks.membership import on_graph, shadow_attack
         from tacit.attacks.run_target import known_run
+        from tacit.study.roles import with_split
 
         number = seed or 0
-        loaded = o.with_split(o.load_graph(graph, read), o.shares(split), number)
+        loaded = with_split(o.load_graph(graph, read), o.shares(split), number)
         aim = known_run(target, loaded)
         expose = on_graph(aim.make)
         with screen.stages() as progress:
@@ -220,6 +229,11 @@ def membership(
                     progress=progress,
                 )
         _report_members(screen, found, out, target)
+
+
+def _named(target: str) -> str:
+    """A target's name for the title of a picture: no path of the machine."""
+    return target if "://" in target else Path(target).resolve().name
 
 
 def _density(text: str) -> float | None:
@@ -263,7 +277,7 @@ def _report_members(screen: Screen, found: Membership, out: Path, target: str) -
     picture = draw_curves(
         {f"{found.name}: AUC {found.auc:.3f}": curve},
         out / "membership.png",
-        title=f"Node membership on {target}",
+        title=f"Node membership on {_named(target)}",
     )
     screen.show(f"{found.name}: AUC {found.auc:.3f} over {len(found.aucs)} runs", _PRIVATE)
     _finish(screen, "membership", found.to_dict(), out, picture)
@@ -283,12 +297,12 @@ def _links_table(findings: list[Finding]) -> object:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("attack")
-    for head in ("AUC", "precision", "recall", "F1", "F1 at k/4", "k/2", "2k", "4k"):
-        table.add_column(head, justify="right")
+    table.add_column("attack", no_wrap=True)
+    for head in ("AUC", "precision", "recall", "F1", "at k/4", "at 4k"):
+        table.add_column(head, justify="right", no_wrap=True)
     for finding in findings:
         guess = finding.guess
-        others = [finding.guesses[factor].f1 for factor in (0.25, 0.5, 2.0, 4.0)]
+        others = [finding.guesses[factor].f1 for factor in (0.25, 4.0)]
         values = [finding.auc, guess.precision, guess.recall, guess.f1, *others]
         table.add_row(finding.name, *(f"{value:.3f}" for value in values))
     return table

@@ -5,6 +5,7 @@ Nothing heavy may be imported here: ``tacit --help`` reads this module.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from tacit.errors import TacitError
-from tacit.methods import METHOD_NAMES
+from tacit.methods import CATALOGUE, METHOD_NAMES
 from tacit.study.recipe import DELTA, Recipe, parse_split, typed_settings
 
 if TYPE_CHECKING:
-    from tacit.graph import Graph
+    from tacit.graph import Graph, PublicFacts
     from tacit.privacy import Ledger
 
     MethodName: TypeAlias = str
@@ -47,7 +48,9 @@ Settings = Annotated[
         "--set",
         "-s",
         metavar="KEY=VALUE",
-        help="A setting of the method, also preset (tacit, paper) and max_degree; may be repeated.",
+        help="A setting of the method, also preset (tacit, paper), max_degree, and private_nodes, "
+        "public_train, public_test to cut one file into a private and a public graph; may be "
+        "repeated.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -69,6 +72,17 @@ Read = Annotated[
         metavar="KEY=VALUE",
         help="How to read the graph, such as label=COLUMN, node_id=COLUMN, symmetrize=true, "
         "directed=true; may be repeated.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Public = Annotated[
+    str | None,
+    typer.Option(
+        "--public",
+        "-p",
+        metavar="GRAPH",
+        help="A public graph with the same features and classes, for methods that learn for one; "
+        "its labels are never read but to score.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -97,7 +111,7 @@ Unit = Annotated[
         "-u",
         help="One individual: a link; a node's own record; a node with all its links (needs "
         "--set max_degree=D for most methods); a record with k links each way (--set k=K). "
-        "\\[edge]",
+        "\\[edge; node-all for methods that learn for a public graph]",
         rich_help_panel=_PROMISE,
     ),
 ]
@@ -192,18 +206,26 @@ class Asked:
     split: str | None = None
     seed: int | None = None
     budget: float | None = None
+    public: str | None = None
 
-    def over(self, config: Path | None, given: Sequence[str] | None) -> tuple[Asked, Recipe]:
+    def over(
+        self,
+        config: Path | None,
+        given: Sequence[str] | None,
+        *,
+        table: dict[str, Any] | None = None,
+    ) -> tuple[Asked, Recipe]:
         """These options completed by a file, and the recipe they make.
 
         Args:
             config: A TOML file.
             given: Settings as ``key=value``.
+            table: What the file holds, where it was read already.
 
         Raises:
             typer.BadParameter: An option is missing, unknown or not of its type.
         """
-        table = read_config(config)
+        table = read_config(config) if table is None else dict(table)
         settings = {**table.pop("set", {}), **pairs(given, "--set")}
         values = {
             field.name: table.get(field.name)
@@ -217,13 +239,18 @@ class Asked:
                 f"{', '.join(values)} and a table [set]"
             )
         asked = _typed(Asked, values)
-        if asked.epsilon is None:
-            raise typer.BadParameter("give --epsilon: a budget, or inf for no privacy")
-        method, unit = asked.method or "gap", asked.unit or "edge"
+        method = asked.method or "gap"
+        unit, epsilon = asked.unit or CATALOGUE[method].unit, asked.epsilon
+        if epsilon is None:
+            noise = CATALOGUE[method].noise
+            if not settings.keys() & set(noise):
+                other = f", or set the noise itself: --set {noise[0]}=..." if noise else ""
+                raise typer.BadParameter(f"give --epsilon: a budget, or inf for no privacy{other}")
+            epsilon = math.inf
         recipe = Recipe(
             method,
             unit,
-            asked.epsilon,
+            epsilon,
             asked.delta or DELTA[unit],
             relation=asked.relation or "add-remove",
             accounting=asked.accounting or "sound",
@@ -258,7 +285,7 @@ def _typed(kind: type[Asked], values: dict[str, Any]) -> Asked:
     for name, value in values.items():
         if value is None:
             continue
-        text = name in _CHOICES or name == "split"
+        text = name in _CHOICES or name in ("split", "public")
         wanted: tuple[type, ...] = (str,) if text else (int,) if name == "seed" else (int, float)
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise typer.BadParameter(f"{name} cannot be {value!r}")
@@ -361,6 +388,51 @@ def with_split(graph: Graph, ratios: tuple[float, float, float] | None, seed: in
     if ratios is None and graph.train.any():
         return graph
     return split(graph, ratios or (75, 10, 15), seed)
+
+
+def with_public(graph: Graph, path: str | None, given: Sequence[str] | None) -> Graph:
+    """The graph with the public one beside it, if there is one; both are read the same way."""
+    from tacit.graph import beside
+
+    return graph if path is None else beside(graph, load_graph([path], given))
+
+
+def public_facts(
+    recipe: Recipe,
+    classes: int,
+    directed: bool,
+    *,
+    nodes: int | None,
+    train: int | None,
+    features: int | None,
+    public_nodes: int | None,
+) -> PublicFacts:
+    """The public facts of a plan; where a method needs none of a kind, 1 stands in its place.
+
+    Raises:
+        typer.BadParameter: One that the method cannot plan without is missing.
+    """
+    from tacit.graph import PublicFacts
+
+    entry, sizes = CATALOGUE[recipe.method], usage(lambda: recipe.cut)
+    if sizes is not None:
+        nodes = train = sizes.private_nodes
+        public_nodes = sizes.public_train + sizes.public_test
+    given = {"nodes": nodes, "train": train, "features": features, "public_nodes": public_nodes}
+    for name in entry.facts:
+        if given[name] is None:
+            option = name.replace("_", "-")
+            raise typer.BadParameter(f"give --{option}: {recipe.method} plans with it")
+    if public_nodes is not None and not entry.public:
+        raise typer.BadParameter(f"{recipe.method} learns for no public graph")
+    return PublicFacts(
+        nodes=nodes or train or 1,
+        train_nodes=train or nodes or 1,
+        features=features or 1,
+        classes=classes,
+        directed=directed,
+        public_nodes=public_nodes or int(entry.public),
+    )
 
 
 def open_ledger(path: Path | None) -> Ledger:

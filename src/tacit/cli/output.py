@@ -203,7 +203,8 @@ def plan_words(plan: Plan) -> list[str]:
         plan.unit.words(facts.directed),
         f"made from public facts alone: {facts.nodes:,} nodes, {facts.train_nodes:,} for training, "
         f"{facts.features:,} features, {facts.classes} classes, "
-        f"{'directed' if facts.directed else 'symmetric'} links",
+        f"{'directed' if facts.directed else 'symmetric'} links"
+        + (f"; a public graph of {facts.public_nodes:,} nodes" if facts.public_nodes else ""),
     ]
     if not plan.stages:
         return [*lines, "reads nothing that this unit protects: epsilon 0, nothing is charged"]

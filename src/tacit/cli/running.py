@@ -26,14 +26,20 @@ _FACTS = "Public facts"
 
 
 def plan(
-    nodes: Annotated[int, typer.Option(help="Number of nodes.", rich_help_panel=_FACTS, min=1)],
-    train: Annotated[
-        int, typer.Option(help="Number of training nodes.", rich_help_panel=_FACTS, min=1)
-    ],
-    features: Annotated[
-        int, typer.Option(help="Width of a feature row.", rich_help_panel=_FACTS, min=1)
-    ],
     classes: Annotated[int, typer.Option(help="Number of classes.", rich_help_panel=_FACTS, min=2)],
+    nodes: Annotated[
+        int | None, typer.Option(help="Number of nodes.", rich_help_panel=_FACTS, min=1)
+    ] = None,
+    train: Annotated[
+        int | None, typer.Option(help="Number of training nodes.", rich_help_panel=_FACTS, min=1)
+    ] = None,
+    features: Annotated[
+        int | None, typer.Option(help="Width of a feature row.", rich_help_panel=_FACTS, min=1)
+    ] = None,
+    public_nodes: Annotated[
+        int | None,
+        typer.Option(help="Number of nodes of a public graph.", rich_help_panel=_FACTS, min=1),
+    ] = None,
     directed: Annotated[
         bool, typer.Option("--directed", help="Links go one way.", rich_help_panel=_FACTS)
     ] = False,
@@ -51,6 +57,8 @@ def plan(
 ) -> None:
     """Show what a fit would do and cost. Touches no data, charges nothing.
 
+    Of the public facts a method wants those it plans with.
+
     Example: tacit plan --unit node --epsilon 8 --nodes 15000 --train 11000 --features 346
     --classes 6
     """
@@ -58,15 +66,28 @@ def plan(
     with guarded(debug):
         asked = o.Asked(method, unit, epsilon, delta, relation, accounting)
         _, recipe = asked.over(config, settings)
-        from tacit.graph import PublicFacts
-
-        facts = PublicFacts(nodes, train, features, classes, directed)
-        made = recipe.model(0).plan(facts)
+        facts = o.public_facts(
+            recipe,
+            classes,
+            directed,
+            nodes=nodes,
+            train=train,
+            features=features,
+            public_nodes=public_nodes,
+        )
+        model = recipe.model(0)
+        made = model.plan(facts)
+        if recipe.cut is None and None in (nodes, train, features):
+            screen.tell(f"{recipe.method} plans without the facts left out: 1 stands for them")
         screen.show(*plan_words(made))
         if made.stages:
             screen.show(plan_table(made))
         screen.show(settings_words(made))
-        screen.result(made.to_dict(), "" if not quiet else f"epsilon {made.cost.epsilon:.4f}")
+        statement = model.promise(made)
+        screen.result(
+            {**made.to_dict(), "statement": statement.to_dict()},
+            "" if not quiet else f"epsilon {statement.epsilon:.4f}",
+        )
 
 
 def fit(
@@ -75,6 +96,7 @@ def fit(
     settings: o.Settings = None,
     config: o.Config = None,
     read: o.Read = None,
+    public: o.Public = None,
     split: o.Split = None,
     seed: o.Seed = None,
     unit: o.Unit = None,
@@ -107,12 +129,15 @@ def fit(
     screen = Screen(as_json=as_json, quiet=quiet)
     with guarded(debug):
         options = o.Asked(
-            method, unit, epsilon, delta, relation, accounting, noise, split, seed, budget
+            method, unit, epsilon, delta, relation, accounting, noise, split, seed, budget, public
         )
         asked, recipe = options.over(config, settings)
         ratios = o.shares(asked.split)
         number = asked.seed or 0
-        loaded = o.with_split(o.load_graph(graph, read), ratios, number)
+        from tacit.study.roles import with_roles
+
+        loaded = o.with_public(o.load_graph(graph, read), asked.public, read)
+        loaded = with_roles(loaded, recipe, ratios, number)
         folder = out or Path("runs") / f"{recipe.method}-{recipe.unit}-{recipe.epsilon:g}"
         account = o.open_ledger(ledger)
         model = recipe.model(number)
@@ -122,7 +147,8 @@ def fit(
             account.set_budget(fingerprint(loaded), model.unit.name, asked.budget, recipe.delta)
 
         def announce(attempt: Attempt) -> None:
-            screen.show(f"{loaded!r}", *plan_words(attempt.plan))
+            beside = () if loaded.public is None else (f"public: {loaded.public!r}",)
+            screen.show(f"{loaded!r}", *beside, *plan_words(attempt.plan))
             if attempt.plan.stages:
                 screen.show(plan_table(attempt.plan))
             again = "resumes, charged once" if attempt.resumed else "charged before noise is drawn"
@@ -137,7 +163,7 @@ def fit(
                     model,
                     loaded,
                     account,
-                    asked={"seed": number, "split": asked.split, "noise": recipe.noise},
+                    asked=_same(loaded, number, asked.split, recipe.noise),
                     progress=progress,
                     on_start=announce,
                 )
@@ -146,21 +172,30 @@ def fit(
         _report(screen, model, folder)
 
 
+def _same(graph: Graph, seed: int, split: str | None, noise: str) -> dict[str, Any]:
+    """What has to be the same when a run resumes, beside its plan and its private graph."""
+    from tacit.graph import fingerprint
+
+    asked = {"seed": seed, "split": split, "noise": noise}
+    return asked if graph.public is None else {**asked, "public": fingerprint(graph.public)}
+
+
 def _how_to_resume(stop: KeyboardInterrupt, account: Any) -> str:
     attempt: Any = stop.args[0] if stop.args else None
     if attempt is None or not attempt.paid(account):
         return "Nothing was charged and nothing was stored."
     return (
-        f"Run {attempt.run} was charged; nothing noisy was stored. Repeat the same command to "
+        f"Run {attempt.run} was charged; nothing noisy was shown. Repeat the same command to "
         f"resume it from {attempt.folder} without a second charge."
     )
 
 
 def _report(screen: Screen, model: Method, folder: Path) -> None:
     fitted = model.fitted
+    on = " on the public graph" if model.learns_for_public else ""
     screen.show(model.statement.panel(), *fitted.outcome.notes)
     screen.show(
-        f"Accuracy (private, for you alone): {accuracy_words(fitted.metrics)}. "
+        f"Accuracy{on} (private, for you alone): {accuracy_words(fitted.metrics)}. "
         f"{fitted.seconds:.1f} s, peak memory {peak_memory() / 2**20:,.0f} MiB.",
         f"Next: tacit predict {folder}   or   tacit release {folder} BUNDLE"
         if model.statement.releasable

@@ -220,7 +220,10 @@ def reproduce(
         from tacit.study.paper import find_config, read_study
         from tacit.study.reproduce import reproduce as carry_out
 
-        study = read_study(find_config(paper, config))
+        path = find_config(paper, config)
+        if _attacks(screen, path, data, out, ledger, quick=quick, repeats=repeats):
+            return
+        study = read_study(path)
         names = o.listed(only, "--only", tuple(study.experiments)) if only else None
         account = o.open_ledger(ledger or _made(out) / "ledger.sqlite")
         try:
@@ -239,6 +242,35 @@ def reproduce(
             raise KeyboardInterrupt(_RESUME) from None
         screen.show(*found.tables(), *found.remarks)
         screen.result(plain(found.to_dict()), f"{found.report}")
+
+
+def _attacks(
+    screen: Screen,
+    path: Path,
+    data: Path,
+    out: Path,
+    ledger: Path | None,
+    *,
+    quick: bool,
+    repeats: int | None,
+) -> bool:
+    """Run a configuration of attacks; False if it is of another kind."""
+    from tacit.study.attack_study import read_attack_study, reproduce_attacks
+
+    study = read_attack_study(path)
+    if study is None:
+        return False
+    account = o.open_ledger(ledger or _made(out) / "ledger.sqlite")
+    try:
+        with screen.stages() as progress:
+            found = reproduce_attacks(
+                study, data, out, account, quick=quick, repeats=repeats, progress=progress
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_RESUME) from None
+    screen.show(*found.tables(), *found.remarks)
+    screen.result(plain(found.to_dict()), f"{found.report}")
+    return True
 
 
 def _made(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from tacit.graph import synthetic
 from tacit.graph.build import drop_duplicates, drop_self_loops, from_arcs
 from tacit.graph.checks import check_training
+from tacit.graph.cut import Cut, beside, cut
 from tacit.graph.fingerprint import fingerprint
 from tacit.graph.graph import Graph, PublicFacts
 from tacit.graph.load import load
@@ -18,10 +19,13 @@ from tacit.graph.transforms import (
 )
 
 __all__ = [
+    "Cut",
     "Graph",
     "PublicFacts",
+    "beside",
     "bound_out_lists",
     "check_training",
+    "cut",
     "drop_duplicates",
     "drop_isolated",
     "drop_self_loops",

@@ -74,6 +74,7 @@ class PublicFacts:
         directed: Whether an arc may exist without its reverse.
         mean_degree: The owner's public estimate of the mean out-degree, if there is one. It is
             never computed from a private graph.
+        public_nodes: Number of nodes of the public graph beside it; 0 where there is none.
     """
 
     nodes: int
@@ -82,6 +83,7 @@ class PublicFacts:
     classes: int
     directed: bool = False
     mean_degree: float | None = None
+    public_nodes: int = 0
 
     def __post_init__(self) -> None:
         for name in ("nodes", "train_nodes", "features"):
@@ -119,6 +121,8 @@ class Graph:
         class_names: What the owner calls each class, when it is not its number.
         notes: What a reader changed on the way in, such as merged duplicates. They describe the
             private graph, so they are as private as the graph is.
+        public: A public graph beside this private one, for methods that learn for one. Whatever
+            is done to this graph leaves it as it is.
     """
 
     indptr: IntArray
@@ -134,6 +138,7 @@ class Graph:
     name: str = field(default="graph")
     class_names: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    public: Graph | None = None
 
     def __post_init__(self) -> None:
         for key, dtype in _TYPES.items():
@@ -257,6 +262,7 @@ class Graph:
             classes=self.classes,
             directed=self.directed,
             mean_degree=mean_degree,
+            public_nodes=0 if self.public is None else self.public.nodes,
         )
 
     def with_(self, **changes: object) -> Graph:

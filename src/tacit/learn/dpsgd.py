@@ -158,17 +158,17 @@ def train_private(
             why=f"the noise multiplier is {config.noise_multiplier}",
             remedy="give NoiseSource.fresh(), or noise_multiplier=0 for no privacy",
         )
-    coins = source if source is not None else _SeededCoins(seed)
+    coins = source if source is not None else SeededCoins(seed)
     with local_seed(seed), keep_modes(model):
         model.train()
         gradient = ClippedSum(model, inputs, targets)
         check_classes(torch.empty(rows, gradient.classes, device="meta"), targets, rows)
-        grid = _Grid.of(config, rows, gradient.total.numel())
+        grid = Grid.of(config, rows, gradient.total.numel())
         used = clipped = dropped = empty = 0
         with _flat(gradient.parameters) as weights:
-            update = _Update(weights, config)
+            update = Update(weights, config)
             mean = torch.zeros_like(weights, dtype=torch.float64)
-            draws = _draws(coins, config, rows, gradient.total.numel(), grid)
+            draws = batches_and_noise(coins, config, rows, gradient.total.numel(), grid)
             for done, (members, noise, mask_seed) in enumerate(draws, start=1):
                 torch.random.default_generator.manual_seed(mask_seed)
                 gradient.total.zero_()
@@ -207,7 +207,7 @@ def train_private(
 
 
 @dataclass(frozen=True)
-class _Grid:
+class Grid:
     """The integers that leave: ``step`` is their unit (a power of two), ``scale`` the noise's std.
 
     A step of 0 means no noise and no grid.
@@ -217,7 +217,8 @@ class _Grid:
     scale: float
 
     @classmethod
-    def of(cls, config: DpSgdConfig, rows: int, size: int) -> "_Grid":
+    def of(cls, config: DpSgdConfig, rows: int, size: int) -> "Grid":
+        """The finest grid that holds the sum of ``rows`` records and the noise exactly."""
         if config.noise_multiplier == 0:
             return cls(0.0, 0.0)
         std = config.noise_multiplier * config.clip
@@ -238,7 +239,7 @@ class _Grid:
             total.div_(self.step).round_().add_(noise).mul_(self.step)
 
 
-class _Update:
+class Update:
     """SGD with momentum, or Adam, over one flat buffer; the same steps as torch.optim's."""
 
     def __init__(self, weights: Tensor, config: DpSgdConfig) -> None:
@@ -248,6 +249,7 @@ class _Update:
         self.second = torch.zeros_like(weights)
 
     def __call__(self, gradient: Tensor) -> None:
+        """Take one step along a released gradient."""
         config, grad = self.config, self.grad
         self.count += 1
         grad.copy_(gradient)
@@ -266,21 +268,23 @@ class _Update:
         self.weights.addcdiv_(self.first, grad, value=-rate)
 
 
-class _SeededCoins:
+class SeededCoins:
     """Poisson batches of a run without privacy."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
 
     def gaussian(self, scale: float, shape: int) -> NDArray[np.int64]:
+        """Refuses."""
         raise NoiseError("a run without privacy draws no noise", remedy="report this as a bug")
 
     def bernoulli(self, rate: float, size: int) -> NDArray[np.bool_]:
+        """Coins of the seed."""
         return self._rng.random(size) < rate
 
 
-def _draws(
-    source: Source, config: DpSgdConfig, rows: int, size: int, grid: _Grid
+def batches_and_noise(
+    source: Source, config: DpSgdConfig, rows: int, size: int, grid: Grid
 ) -> Iterator[tuple[Tensor, Tensor | None, int]]:
     """Batch, noise and dropout seed of every step, in one fixed order.
 

@@ -28,6 +28,7 @@ Kind = Literal["gcn", "sage", "gat"]
 KINDS: tuple[Kind, ...] = ("gcn", "sage", "gat")
 _SPARSE = 0.5  # share of non-zero features below which a sparse product trains faster
 _SLOPE = 0.2
+_PART = 1 << 16  # links whose rows are gathered at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +49,10 @@ class Sparse:
     def of(cls, indptr: Tensor, indices: Tensor, values: Tensor, columns: int) -> Sparse:
         """The matrix of these compressed rows."""
         rows = len(indptr) - 1
-        order = torch.argsort(indices, stable=True)
-        flipped = torch.zeros(columns + 1, dtype=indptr.dtype)
-        flipped[1:] = torch.cumsum(torch.bincount(indices, minlength=columns), 0)
-        sources = _row_numbers(indptr)
+        flipped, sources, order = _transposed(indptr, indices, columns)
         return cls(
             _csr(indptr, indices, values, (rows, columns)),
-            _csr(flipped, sources[order], values[order], (columns, rows)),
+            _csr(flipped, sources, values[order], (columns, rows)),
             order,
         )
 
@@ -171,9 +169,45 @@ class Links:
         return Links(indptr, sources, self.symmetric)
 
     @cached_property
+    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row pointers and targets of the links by their sources, and the order that sorts them."""
+        return _transposed(self.indptr, self.indices, self.nodes)
+
+    @cached_property
     def targets(self) -> Tensor:
         """The hearing node of every link."""
         return _row_numbers(self.indptr)
+
+
+class _Attended(torch.autograd.Function):
+    """``out_v = sum over u of weight_uv row_u`` for each head, weights learnt.
+
+    Rows of links are never gathered all at once: the gradient by the weights is taken in parts.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, rows: Tensor, links: Links) -> Tensor:
+        ctx.save_for_backward(weights, rows)
+        ctx.links = links
+        shape = (links.nodes, links.nodes)
+        heads = zip(weights.unbind(1), rows.unbind(1), strict=True)
+        out = [_csr(links.indptr, links.indices, w, shape) @ x.contiguous() for w, x in heads]
+        return torch.stack(out, dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        weights, rows = ctx.saved_tensors
+        links, grad = ctx.links, grads[0]
+        indptr, targets, order = links.transposed
+        shape = (links.nodes, links.nodes)
+        flipped = weights[order].unbind(1)
+        by_rows = [
+            _csr(indptr, targets, w, shape) @ g.contiguous()
+            for w, g in zip(flipped, grad.unbind(1), strict=True)
+        ]
+        parts = zip(links.targets.split(_PART), links.indices.split(_PART), strict=True)
+        by_weights = [(grad[v.long()] * rows[u.long()]).sum(-1) for v, u in parts]
+        return torch.cat(by_weights), torch.stack(by_rows, dim=1), None
 
 
 class GcnLayer(nn.Module):
@@ -238,10 +272,8 @@ class GatLayer(nn.Module):
         weights = (scores - tops[targets]).exp()
         totals = torch.zeros_like(tops).index_add(0, targets, weights)
         weights = nn.functional.dropout(weights / totals[targets], self.dropout, self.training)
-        out = torch.zeros_like(hidden)
-        return out.index_add(0, targets, hidden[sources] * weights[:, :, None]).flatten(1) + (
-            self.bias
-        )
+        out: Tensor = _Attended.apply(weights, hidden, full)  # type: ignore[no-untyped-call]
+        return out.flatten(1) + self.bias
 
 
 class GraphNetwork(nn.Module):
@@ -392,6 +424,13 @@ class _OnLinks(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         return self.model(*self._graph)[rows]
+
+
+def _transposed(indptr: Tensor, indices: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    order = torch.argsort(indices, stable=True)
+    flipped = torch.zeros(columns + 1, dtype=indptr.dtype)
+    flipped[1:] = torch.cumsum(torch.bincount(indices, minlength=columns), 0)
+    return flipped, _row_numbers(indptr)[order], order
 
 
 def _row_numbers(indptr: Tensor) -> Tensor:

@@ -10,24 +10,65 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.methods.base import Fitted, Method
+    from tacit.methods.census import Census, CensusSettings
+    from tacit.methods.dpa import DPA
+    from tacit.methods.dpa_settings import DpaSettings
+    from tacit.methods.dpdgc import DPDGC
+    from tacit.methods.dpdgc_settings import DpdgcSettings
     from tacit.methods.gap import GAP
     from tacit.methods.gap_settings import GapSettings
     from tacit.methods.mlp import MLP, MlpSettings
+    from tacit.methods.privgnn import PrivGNN
+    from tacit.methods.privgnn_settings import PrivGnnSettings
     from tacit.methods.run import load_run, save_run
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a method lives: ``module:name`` of its class and of its settings, and its title."""
+    """Where a method lives, and what a command line has to know of it before it is imported.
+
+    Attributes:
+        method: ``module:name`` of its class.
+        settings: ``module:name`` of its settings.
+        title: What people call it.
+        unit: The unit of privacy where nobody names one.
+        public: Whether it learns for a public graph beside the private one.
+        facts: Public facts that a plan cannot do without, beside the number of classes.
+        noise: Settings that say how much noise there is. With one of them a budget may be left
+            out (it is then infinite), and the plan says what that noise costs.
+    """
 
     method: str
     settings: str
     title: str
+    unit: str = "edge"
+    public: bool = False
+    facts: tuple[str, ...] = ("nodes", "train", "features")
+    noise: tuple[str, ...] = ()
 
 
 CATALOGUE: dict[str, Entry] = {
+    "dpa": Entry("dpa:DPA", "dpa_settings:DpaSettings", "DPA (nobody is trusted)"),
+    "dpdgc": Entry("dpdgc:DPDGC", "dpdgc_settings:DpdgcSettings", "DPDGC"),
     "gap": Entry("gap:GAP", "gap_settings:GapSettings", "GAP"),
     "mlp": Entry("mlp:MLP", "mlp:MlpSettings", "MLP (reads no links)"),
+    "census": Entry(
+        "census:Census",
+        "census:CensusSettings",
+        "Census (for a public graph)",
+        unit="node-all",
+        public=True,
+        facts=("train", "public_nodes"),
+    ),
+    "privgnn": Entry(
+        "privgnn:PrivGNN",
+        "privgnn_settings:PrivGnnSettings",
+        "PrivGNN (a student for a public graph)",
+        unit="node-all",
+        public=True,
+        facts=(),
+        noise=("lam", "sigma"),
+    ),
     "gcn": Entry("perturb:GCN", "perturb_settings:PerturbSettings", "GCN (no privacy)"),
     "edgerand": Entry("perturb:EdgeRand", "perturb_settings:PerturbSettings", "EdgeRand"),
     "lapgraph": Entry("perturb:LapGraph", "perturb_settings:PerturbSettings", "LapGraph"),
@@ -80,5 +121,19 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CATALOGUE", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS", "Entry", "Fitted"]
-__all__ += ["GapSettings", "Method", "MlpSettings", "load_run", "save_run"]
+__all__ = ["CATALOGUE", "DPA", "DPDGC", "GAP", "METHODS", "METHOD_NAMES", "MLP", "SETTINGS"]
+__all__ += [
+    "Census",
+    "CensusSettings",
+    "DpaSettings",
+    "DpdgcSettings",
+    "Entry",
+    "Fitted",
+    "GapSettings",
+    "Method",
+    "MlpSettings",
+    "PrivGNN",
+    "PrivGnnSettings",
+    "load_run",
+    "save_run",
+]

@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from tacit.errors import PlanError, TrainingError, UnitError
 from tacit.graph import Graph, PublicFacts, fingerprint, load
 from tacit.graph.checks import check_training
+from tacit.graph.cut import beside, check_public, without_labels
 from tacit.privacy.plan import Accounting, Plan
 from tacit.privacy.statement import Statement
 from tacit.privacy.units import Unit
@@ -32,7 +34,8 @@ class Outcome:
     """What a run leaves behind.
 
     Attributes:
-        posteriors: Class probabilities of every node. A row may read its own node's record.
+        posteriors: Class probabilities of every node (of the public graph, where a method learns
+            for one). A row may read its own node's record.
         released: What passed the mechanism and may be shown to anyone: the noisy hops.
         weights: Trained parameters by name. Covered by the statement.
         public_posteriors: Whether ``posteriors`` are post-processing of what was released and of
@@ -55,7 +58,8 @@ class Fitted:
         plan: What ran.
         statement: What it promises.
         outcome: What it left behind.
-        metrics: Accuracies on the private graph. Private: they never enter a bundle.
+        metrics: Accuracies on the private graph, or on the public one where the method learns for
+            one. Private: they never enter a bundle.
         run: The run's name in the ledger.
         data: The fingerprint of the graph.
         seconds: Wall time of the fit.
@@ -92,6 +96,12 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
+    learns_for_public: ClassVar[bool] = False
+    """Whether it answers for a public graph beside the private one, and for that one alone."""
+    trust: ClassVar[str] = (
+        "One trusted curator holds the whole graph and runs the mechanism; whoever receives what "
+        "is released may know everything else, and may join with others."
+    )
 
     def __init__(
         self,
@@ -111,6 +121,8 @@ class Method(ABC):
         self.accounting: Accounting = accounting
         self.seed, self.noise = seed, noise
         self._fitted: Fitted | None = None
+        self.workspace: Path | None = None
+        """A private folder in which a long fit keeps what an interrupted run goes on from."""
 
     @abstractmethod
     def plan(self, facts: PublicFacts) -> Plan:
@@ -120,7 +132,11 @@ class Method(ABC):
     def _run(
         self, graph: Graph, plan: Plan, source: NoiseSource | None, progress: Progress
     ) -> Outcome:
-        """Carry the plan out. The ledger was charged; noise comes from ``source`` alone."""
+        """Carry the plan out. The ledger was charged; noise comes from ``source`` alone.
+
+        A method that learns for a public graph finds it in ``graph.public``, without its labels,
+        and answers with one row for each of its nodes.
+        """
 
     @abstractmethod
     def _infer(
@@ -160,6 +176,7 @@ class Method(ABC):
         plan: Plan | None = None,
         ledger: Ledger | None = None,
         *,
+        public: Any = None,
         run: str | None = None,
         progress: Progress | None = None,
     ) -> Self:
@@ -169,6 +186,8 @@ class Method(ABC):
             graph: A :class:`~tacit.graph.Graph`, anything :func:`tacit.load` reads.
             plan: A plan made earlier with :meth:`plan`; made now if None.
             ledger: Where to charge; the default ledger if None. Charged before noise is drawn.
+            public: The public graph that a method of that kind learns for, unless ``graph`` has it
+                beside it already (:func:`tacit.graph.beside`, :func:`tacit.graph.cut`).
             run: A name under which an interrupted run may resume without a second charge.
             progress: Called with a stage's name, what is done, and what there is in all.
 
@@ -176,8 +195,9 @@ class Method(ABC):
             Itself.
         """
         started = time.perf_counter()
-        graph = graph if isinstance(graph, Graph) else load(graph)
-        check_training(graph)
+        graph = self._prepared(graph, public)
+        if not self.learns_for_public:
+            check_training(graph)
         if plan is None:
             plan = self.plan(graph.facts())
         plan.check_fits(graph.facts())
@@ -187,7 +207,9 @@ class Method(ABC):
         data = fingerprint(graph)
         self._charge(plan, plan.charged_event, data, run, ledger)
         source = self._source(plan)
-        outcome = self._run(graph, plan, source, progress or _silent)
+        scored = graph if graph.public is None else graph.public
+        blind = None if graph.public is None else without_labels(graph.public)
+        outcome = self._run(graph.with_(public=blind), plan, source, progress or _silent)
         if not np.isfinite(outcome.posteriors).all():
             raise TrainingError(
                 "the model answers with numbers that are not finite",
@@ -197,7 +219,7 @@ class Method(ABC):
             plan=plan,
             statement=self.state(plan, source),
             outcome=outcome,
-            metrics=accuracies(outcome.posteriors, graph),
+            metrics=accuracies(outcome.posteriors, scored),
             run=run,
             data=data,
             seconds=time.perf_counter() - started,
@@ -217,7 +239,8 @@ class Method(ABC):
         """Class probabilities: of the training graph for free, of a new graph at its own cost.
 
         A new private graph is charged to that graph's own ledger account, because its links (and
-        under node units its records) are read with fresh noise.
+        under node units its records) are read with fresh noise. A method that learned for a public
+        graph answers for that one, and for any other public graph, for free.
         """
         fitted = self.fitted
         if graph is None:
@@ -225,7 +248,9 @@ class Method(ABC):
         graph = graph if isinstance(graph, Graph) else load(graph)
         known, width = fitted.plan.facts, graph.features.shape[1]
         # Not graph.facts(): a graph to predict on needs no training nodes.
-        if (width, graph.directed) != (known.features, known.directed):
+        # What was learnt for a public graph reads the links of any other both ways.
+        kind = known.directed if self.learns_for_public else graph.directed
+        if (width, kind) != (known.features, known.directed):
             raise PlanError(
                 "the new graph does not fit the model",
                 why=f"it has {width} features, directed={graph.directed}; the model knows "
@@ -290,11 +315,15 @@ class Method(ABC):
             accounting=plan.accounting,
             private_noise=private,
             noise="none is needed" if not plan.stages else _words(source),
-            trust_model=TRUST_MODEL,
+            trust_model=self.trust,
             assumptions=(*self.caveats(plan), *ASSUMPTIONS),
             not_covered=NOT_COVERED,
             theorems=tuple(dict.fromkeys(s.theorem for s in plan.stages if s.theorem)),
         )
+
+    def promise(self, plan: Plan) -> Statement:
+        """The statement that a fit of this plan would make; nothing is drawn."""
+        return self.state(plan, self._source(plan))
 
     def _source(self, plan: Plan) -> NoiseSource | None:
         from tacit.privacy.noise import NoiseSource
@@ -321,6 +350,22 @@ class Method(ABC):
             delta=plan.delta,
             note=f"{plan.method}, {plan.accounting} accounting",
         )
+
+    def _prepared(self, graph: Any, public: Any) -> Graph:
+        """The graph to fit, with the public graph beside it where the method learns for one."""
+        graph = graph if isinstance(graph, Graph) else load(graph)
+        if public is not None:
+            graph = beside(graph, public if isinstance(public, Graph) else load(public))
+        if self.learns_for_public and graph.public is None:
+            raise no_public_graph(self.name)
+        if graph.public is not None:
+            if not self.learns_for_public:
+                raise PlanError(
+                    f"{self.name} reads one graph and has no use for a public one",
+                    remedy="leave the public graph out, or use a method that learns for one",
+                )
+            check_public(graph, graph.public)
+        return graph
 
     def _check_own(self, plan: Plan) -> None:
         if plan.method != self.name or plan.unit != self.unit:
@@ -353,10 +398,16 @@ def refuse_unit(method: str, unit: Unit, why: str, remedy: str) -> UnitError:
     return UnitError(f"{method} promises nothing under {unit.name}", why=why, remedy=remedy)
 
 
-TRUST_MODEL = (
-    "One trusted curator holds the whole graph and runs the mechanism; whoever receives what is "
-    "released may know everything else, and may join with others."
-)
+def no_public_graph(method: str) -> PlanError:
+    """The error of a method that learns for a public graph and was given none."""
+    return PlanError(
+        f"{method} learns for a public graph, and there is none",
+        why="only what it says of public nodes leaves",
+        remedy="give public=..., or cut one file: --set private_nodes=... "
+        "--set public_train=... --set public_test=...",
+    )
+
+
 ASSUMPTIONS = (
     "The number of nodes, the widths, the classes and the split into training, validation and test "
     "nodes are public.",

@@ -26,6 +26,7 @@ from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress
 from tacit.methods.gap_settings import Carry, GapSettings, Preset, choose, protects_nodes
 from tacit.privacy.plan import Accounting, Plan, Stage, calibrated
 from tacit.privacy.sensitivity import Sensitivity, hop_sums
+from tacit.privacy.split import gaussian_mu
 from tacit.privacy.units import Edge, KNeighbors, Node, Unit
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ def _ratios(settings: GapSettings, epsilon: float, delta: float) -> dict[str, fl
     learners = 2 if settings.encoder else 1
     if settings.aggregation_share == 0:
         return {"aggregation": 1.0, "encoder": 1.0, "classifier": 1.0}
-    mu = _gaussian_mu(epsilon, delta)
+    mu = gaussian_mu(epsilon, delta)
     shares = {"aggregation": settings.aggregation_share}
     left = 1 - settings.aggregation_share
     if learners == 2:
@@ -302,15 +303,3 @@ def _ratios(settings: GapSettings, epsilon: float, delta: float) -> dict[str, fl
         q = settings.sampling_rate
         ratios[name] = 1 / per_step if q == 1 else 1 / math.sqrt(math.log1p((per_step / q) ** 2))
     return ratios
-
-
-def _gaussian_mu(epsilon: float, delta: float) -> float:
-    """The mu of one Gaussian mechanism that costs (epsilon, delta): Balle and Wang, 2018."""
-    from scipy.optimize import brentq
-    from scipy.special import log_ndtr, ndtr
-
-    def excess(mu: float) -> float:
-        left = ndtr(mu / 2 - epsilon / mu)
-        return left - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)) - delta
-
-    return float(brentq(excess, 1e-6, 60.0))

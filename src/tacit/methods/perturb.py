@@ -219,11 +219,12 @@ class PerturbedGraph(Method):
     def _check_size(self, cells: Cells, links: float, stages: tuple[Stage, ...]) -> None:
         """Refuse, before anything is charged or drawn, an answer that would not fit in memory."""
         from tacit.aggregate.perturbation import BYTES_PER_LINK
-        from tacit.methods.perturb_network import BYTES_PER_LINK as WITH_NETWORK
+        from tacit.methods.perturb_network import bytes_per_link
 
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
         answer = self.response.size(cells, links, stages)
-        check_room(cells, answer, memory * BYTES_PER_LINK / WITH_NETWORK)
+        # The room for the draw is what the network on it leaves of it.
+        check_room(cells, answer, memory * BYTES_PER_LINK / bytes_per_link(self._settings))
 
     def _run(
         self, graph: Graph, plan: Plan, source: NoiseSource | None, progress: Progress

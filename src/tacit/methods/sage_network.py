@@ -106,7 +106,7 @@ class SageNetwork:
         )
 
     def sums(self, graph: Graph) -> FloatArray:
-        """The released noisy sums of messages; without privacy the exact scores heard."""
+        """The released sums of messages, shrunk; without privacy the exact scores heard."""
         x = unit_rows(graph.features)
         if not self.private:
             heard = torch.from_numpy(self._exact(graph, x))
@@ -122,7 +122,9 @@ class SageNetwork:
             normalise=False,
             progress=lambda done, total: self.progress("inference", done, total),
         )
-        return hop[0]
+        # Under links="all" a row is for its own node, and one factor would carry it to everyone.
+        own = isinstance(self.plan.unit, Node) and self.plan.unit.links == "own"
+        return shrunk(hop[0], std) if own else hop[0]
 
     def posteriors(self, graph: Graph, sums: FloatArray) -> np.ndarray:
         """Class probabilities from each node's own row and its row of the released sums."""
@@ -162,6 +164,17 @@ class SageNetwork:
         rows = predict_logits(self.layer.heard, (torch.from_numpy(x),)).numpy()
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         return np.asarray(rows / np.maximum(lengths, self._bound()), np.float32)
+
+
+def shrunk(sums: FloatArray, std: float) -> FloatArray:
+    """Noisy sums times the share of their energy that is not noise. Post-processing.
+
+    ``max(0, 1 - n c s^2 / |S|^2)``, James and Stein's factor for all rows together: where the noise
+    says all there is, an answer leaves the neighbours out.
+    """
+    energy = float(np.square(sums, dtype=np.float64).sum())
+    factor = max(0.0, 1.0 - sums.size * std * std / energy) if energy else 0.0
+    return np.asarray(sums * np.float32(factor), np.float32)
 
 
 def cut_lists(graph: Graph, most: int, seed: int) -> Graph:

@@ -22,15 +22,15 @@ import numpy as np
 from tacit.errors import PlanError, UnitError
 from tacit.graph import Graph, PublicFacts
 from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress, refuse_unit
-from tacit.methods.gap import _gaussian_mu
 from tacit.privacy.plan import Accounting, Plan, Stage, calibrated
 from tacit.privacy.sensitivity import hop_sums
+from tacit.privacy.split import gaussian_mu
 from tacit.privacy.units import Edge, KNeighbors, Node, Unit
 
 if TYPE_CHECKING:
     from tacit.privacy.noise import NoiseSource
 
-DEGREE = 2
+DEGREE = 1
 """Entries that count of each own list, where nobody says otherwise: noise grows with it."""
 
 
@@ -75,7 +75,7 @@ class SageNodeSettings:
             )
 
 
-_DEFAULT = SageNodeSettings("tacit", 1, 80, 1.0, 0.02, 0.5, 0.5, 100, 20, 1e-4)
+_DEFAULT = SageNodeSettings("tacit", 1, 40, 1.0, 0.1, 0.5, 0.3, 100, 20, 1e-4)
 
 
 class SageNode(Method):
@@ -279,7 +279,7 @@ def _stages(
 
     T Gaussians of multiplier m have ``mu = sqrt(T)/m``, and ``mu^2`` adds up.
     """
-    mu = 1.0 if math.isinf(epsilon) else _gaussian_mu(epsilon, delta)
+    mu = 1.0 if math.isinf(epsilon) else gaussian_mu(epsilon, delta)
     share = settings.inference_share
     training = scale * math.sqrt(settings.steps / (1 - share)) / mu
     inference = scale * math.sqrt(1 / share) / mu

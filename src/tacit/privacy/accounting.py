@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy import special
 
 from tacit.errors import PlanError
 from tacit.privacy import losses as grid
@@ -257,6 +258,8 @@ def _curve(loss: Loss, orders: tuple[float, ...]) -> Floats:
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
+    if loss.kind == "group":
+        return _group_curve(loss, np.array(orders, dtype=np.float64))
     if loss.kind != "gaussian":
         return grid.renyi(loss, np.array(orders, dtype=np.float64))
     event = dp.GaussianDpEvent(loss.noise)
@@ -264,6 +267,19 @@ def _curve(loss: Loss, orders: tuple[float, ...]) -> Floats:
         event = dp.PoissonSampledDpEvent(loss.rate, event)
     with _quiet():
         return np.asarray(RdpAccountant(orders).compose(event).rdp)
+
+
+def _group_curve(loss: Loss, orders: Floats) -> Floats:
+    """Renyi divergence of a sampled group, in closed form, its number in the sample revealed.
+
+    ``E[e^(a(a-1) J^2 / 2s^2)]`` over J; more than the loss distribution charges, because a sample
+    that holds none of the group is revealed too (proofs/dpdgc.md, Theorem 2).
+    """
+    sizes, weights = loss.members()
+    exponents = np.outer(orders * (orders - 1) / 2, (sizes / loss.noise) ** 2)
+    terms = np.log(weights * loss.rate) + exponents
+    absent = np.full((len(orders), 1), loss.width * np.log1p(-loss.each))
+    return special.logsumexp(np.hstack([absent, terms]), axis=1) / (orders - 1)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import PlanError
@@ -17,14 +19,34 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 _DEEPEST = 32
+_GROUP_FIELDS = ("noise_multiplier", "group", "sampling_probability")
 _WIDEST = 1_000_000
+
+
+@lru_cache(maxsize=1)
+def group_event() -> Any:
+    """The class of the one event that dp-accounting lacks, ``SampledGroupDpEvent``.
+
+    One step of DP-SGD in which ``group`` records change their contribution, each by at most one
+    unit of the noise multiplier, and each is Poisson sampled with ``sampling_probability``. What
+    it costs is Theorem 3 of proofs/dpdgc.md. Made on first use: dp-accounting is slow to import.
+    """
+    from dp_accounting import DpEvent
+
+    @dataclass(frozen=True)
+    class SampledGroupDpEvent(DpEvent):
+        noise_multiplier: float
+        group: int
+        sampling_probability: float
+
+    return SampledGroupDpEvent
 
 
 def event_to_json(event: DpEvent) -> dict[str, Any]:
     """Writes an event as plain JSON values.
 
     Known kinds: ``none``, ``non-private``, ``gaussian``, ``laplace``, ``discrete-laplace``,
-    ``randomized-response``, ``poisson-sampled``, ``repeated`` and ``composed``.
+    ``randomized-response``, ``poisson-sampled``, ``sampled-group``, ``repeated``, ``composed``.
 
     Args:
         event: The event.
@@ -66,8 +88,8 @@ def simplify(event: DpEvent) -> tuple[tuple[Loss, int], ...] | None:
         Mechanisms and their counts, sorted; ``None`` for an event without any privacy.
 
     Raises:
-        PlanError: The event is of an unknown kind, or samples something other than Gaussian or
-            Laplace noise.
+        PlanError: The event is of an unknown kind, or samples something for which no bound is
+            proved.
 
     Formal guarantees:
         The worst pair of adaptively composed Gaussian mechanisms is the pair of the one Gaussian
@@ -112,6 +134,13 @@ def describe(event: DpEvent) -> str:
             return f"Gaussian noise (noise multiplier {data['noise_multiplier']:.4g})"
         case "laplace":
             return f"Laplace noise (noise multiplier {data['noise_multiplier']:.4g})"
+        case "sampled-group":
+            records = "one record is" if data["group"] == 1 else f"{data['group']} records are"
+            return (
+                f"Poisson-sampled Gaussian noise where {records} replaced "
+                f"(rate {data['sampling_probability']:.4g}, "
+                f"noise multiplier {data['noise_multiplier']:.4g})"
+            )
         case "discrete-laplace":
             return (
                 f"discrete Laplace noise (parameter {data['noise_parameter']:.4g}, "
@@ -128,8 +157,8 @@ def _refuse(what: str, why: str = "") -> PlanError:
     return PlanError(
         what,
         why=why or "a cost that cannot be computed must not be guessed",
-        remedy="describe the run by Gaussian, Laplace, discrete Laplace, randomized response, "
-        "Poisson-sampled Gaussian or Laplace events and their compositions",
+        remedy="describe the run by Gaussian, Laplace, discrete Laplace and randomized response "
+        "events, each of them Poisson-sampled or not, sampled groups, and their compositions",
     )
 
 
@@ -179,6 +208,13 @@ def _to_json(event: DpEvent, depth: int) -> dict[str, Any]:
             "noise_parameter": _real(event.noise_parameter, "a probability", 1.0),
             "num_buckets": _whole(event.num_buckets, "a number of answers", 1),
         }
+    if kind is group_event():
+        return {
+            "event": "sampled-group",
+            "noise_multiplier": _real(event.noise_multiplier, "a noise multiplier"),
+            "group": _whole(event.group, "a group", 1),
+            "sampling_probability": _real(event.sampling_probability, "a sampling rate", 1.0),
+        }
     if kind is dp.PoissonSampledDpEvent:
         return {
             "event": "poisson-sampled",
@@ -204,6 +240,7 @@ _KEYS = {
     "discrete-laplace": {"noise_parameter", "sensitivity"},
     "randomized-response": {"noise_parameter", "num_buckets"},
     "poisson-sampled": {"sampling_probability", "of"},
+    "sampled-group": {"noise_multiplier", "group", "sampling_probability"},
     "repeated": {"count", "of"},
     "composed": {"of"},
 }
@@ -233,6 +270,8 @@ def _from_json(data: object, depth: int) -> DpEvent:
         event = dp.DiscreteLaplaceDpEvent(data["noise_parameter"], data["sensitivity"])
     elif kind == "randomized-response":
         event = dp.RandomizedResponseDpEvent(data["noise_parameter"], data["num_buckets"])
+    elif kind == "sampled-group":
+        event = group_event()(*(data[k] for k in _GROUP_FIELDS))
     elif kind == "poisson-sampled":
         inner = _from_json(data["of"], depth + 1)
         event = dp.PoissonSampledDpEvent(data["sampling_probability"], inner)
@@ -279,6 +318,23 @@ def _collect(event: DpEvent, count: int, counts: dict[Loss, int], depth: int) ->
             if data["noise_parameter"] < 1e-12:
                 raise _refuse("a discrete Laplace parameter below 1e-12 is no distribution")
             loss = Loss("discrete-laplace", data["noise_parameter"], data["sensitivity"])
+        case "sampled-group":
+            rate, size = data["sampling_probability"], data["group"]
+            if rate == 0.0:
+                return True
+            if data["noise_multiplier"] < 1e-9 * size:
+                return False
+            loss = (
+                Loss("gaussian", data["noise_multiplier"] / size)
+                if rate == 1.0
+                else Loss(
+                    "group",
+                    data["noise_multiplier"],
+                    size,
+                    -math.expm1(size * math.log1p(-rate)),
+                    rate,
+                )
+            )
         case _:
             if data["num_buckets"] == 1 or data["noise_parameter"] == 1.0:
                 return True
@@ -306,12 +362,14 @@ def _collect_sampled(event: DpEvent, count: int, counts: dict[Loss, int], depth:
     if not merged:
         return True
     (loss, repeats), *others = merged
-    if others or repeats != 1 or loss.rate != 1.0 or loss.kind not in ("gaussian", "laplace"):
+    # Every pair here is its own mirror image, which is what the bound for sampling needs.
+    if others or repeats != 1 or loss.rate != 1.0:
         raise _refuse(
             f"no accounting is known for Poisson sampling of {describe(event.event)}",
-            "amplification by sampling is proved here for Gaussian noise and for one Laplace noise",
+            "amplification by sampling is proved here for Gaussian noise and for one mechanism of "
+            "another kind",
         )
-    sampled = Loss(loss.kind, loss.noise, rate=rate)
+    sampled = Loss(loss.kind, loss.noise, loss.width, rate)
     counts[sampled] = counts.get(sampled, 0) + count
     return True
 

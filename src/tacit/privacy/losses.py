@@ -15,8 +15,9 @@ it. Three steps:
 
 Google's dp-accounting discretises the same way and is the oracle of the tests. This module exists
 because it evaluates in a tenth of the time, bounds its memory, chooses the grid to suit very small
-and very large losses, and counts repeated randomized response (dp-accounting 0.6.0 does not).
-See ``proofs/composition.md``.
+and very large losses, and counts repeated randomized response (dp-accounting 0.6.0 does not). One
+repeated mechanism of two outcomes is not put on a grid: :mod:`tacit.privacy.two_point` sums it
+exactly. See ``proofs/composition.md``.
 """
 
 from __future__ import annotations
@@ -31,14 +32,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, signal, special
 
+from tacit.privacy import two_point
+
 Floats = NDArray[np.float64]
-Kind = Literal["gaussian", "laplace", "discrete-laplace", "randomized-response"]
+Kind = Literal["gaussian", "laplace", "discrete-laplace", "randomized-response", "group"]
 
 # Losses beyond this in one step are rounded up whole: e^loss leaves the range of a double.
 _EXPONENT_LIMIT = 600.0
 _SKETCH_CELLS = 1024
 # Frequencies whose amplitude falls below this cannot change a mass by more than this.
 _SILENT = 1e-22
+# Sizes of a group that occur less often than this in a step are left out; all of them together are
+# far below what _rounding gives away.
+_UNHEARD = 1e-22
 
 
 @dataclass(frozen=True, order=True)
@@ -46,22 +52,28 @@ class Loss:
     """The privacy loss of one mechanism, after Poisson sampling at ``rate``.
 
     Args:
-        kind: Which noise.
+        kind: Which noise. ``group`` is Gaussian noise on a Poisson sample in which a group of
+            records is replaced; it is the same in both directions (proofs/dpdgc.md, Theorem 3).
         noise: Gaussian and Laplace: noise scale over sensitivity. Discrete Laplace: its parameter
             ``a`` (``P(k) ~ e^(-a|k|)``). Randomized response: the probability of a uniform answer.
+            Group: noise scale over what one record of the group can change.
         width: Discrete Laplace: the integer sensitivity. Randomized response: number of answers.
-        rate: Poisson sampling rate; 1 means no sampling.
+            Group: number of records in it.
+        rate: Poisson sampling rate; 1 means no sampling. Group: the probability that at least one
+            of its records is in the sample.
+        each: Group: the sampling rate of one record.
     """
 
     kind: Kind
     noise: float
     width: int = 1
     rate: float = 1.0
+    each: float = 0.0
 
     @property
     def largest(self) -> float:
         """Largest ``|ln P/Q|`` before sampling: the pure epsilon, infinite for Gaussian noise."""
-        if self.kind == "gaussian":
+        if self.kind in ("gaussian", "group"):
             return math.inf
         if self.kind == "laplace":
             return 1.0 / self.noise
@@ -98,15 +110,38 @@ class Loss:
 
     def span(self, tail: float) -> tuple[float, float]:
         """Bounds on ``ln P/Q``: each side leaves at most ``tail`` of ``P`` and of ``Q`` outside."""
+        if self.kind == "group":
+            sizes, weights = self.members()
+            beyond = np.cumsum(weights[::-1])[::-1] - weights
+            mu = float(sizes[int(np.argmax(beyond <= tail / 2))]) / self.noise
+            reach = mu * mu / 2 - mu * float(special.ndtri(tail / 2))
+            return -reach, reach
         if self.kind != "gaussian":
             return -self.largest, self.largest
         mu = 1.0 / self.noise
         reach = mu * mu / 2 - mu * float(special.ndtri(tail))
         return -reach, reach
 
+    def members(self) -> tuple[Floats, Floats]:
+        """Group: how many of its records are in the sample, given one is, with probabilities.
+
+        Numbers of probability below 1e-22 are left out.
+        """
+        sizes = np.arange(1.0, self.width + 1.0)
+        chances = (
+            special.gammaln(self.width + 1)
+            - special.gammaln(sizes + 1)
+            - special.gammaln(self.width - sizes + 1)
+            + sizes * math.log(self.each)
+            + (self.width - sizes) * math.log1p(-self.each)
+        )
+        weights = np.exp(chances - math.log(self.rate))
+        kept = weights > _UNHEARD
+        return sizes[kept], weights[kept]
+
     def atoms(self) -> tuple[Floats, Floats, Floats]:
         """Point masses: ``(P-mass, Q-mass, ln P/Q)`` of the outcomes of positive probability."""
-        if self.kind == "gaussian":
+        if self.kind in ("gaussian", "group"):
             return np.empty(0), np.empty(0), np.empty(0)
         if self.kind == "laplace":
             ends = np.array([1.0, -1.0]) / self.noise
@@ -130,6 +165,18 @@ class Loss:
 
     def between(self, edges: Floats) -> tuple[Floats, Floats]:
         """``P``- and ``Q``-mass of the continuous part of ``ln P/Q`` between consecutive edges."""
+        if self.kind == "group":
+            near, far = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
+            for size, weight in zip(*self.members(), strict=True):
+                mu = float(size) / self.noise
+                for masses, sign in ((near, -1.0), (far, 1.0)):
+                    scaled = (edges + sign * mu * mu / 2) / mu
+                    # Cells 40 standard deviations away hold nothing that a double can show.
+                    low, high = np.searchsorted(scaled, (-40.0, 40.0))
+                    inside = slice(max(0, low - 1), high + 1)
+                    cells = _normal_cells(scaled[inside])
+                    masses[inside.start : inside.start + len(cells)] += weight * cells
+            return near, far
         if self.kind == "gaussian":
             mu = 1.0 / self.noise
             return _normal_cells((edges - mu * mu / 2) / mu), _normal_cells(
@@ -186,7 +233,10 @@ def epsilon(losses: Sequence[tuple[Loss, int]], delta: float, resolution: Resolu
     pure = math.fsum(count * loss.pure_epsilon for loss, count in losses)
     if delta == 0.0:
         return pure
-    symmetric = all(loss.rate == 1.0 for loss, _ in losses)
+    if len(losses) == 1 and losses[0][0].kind == "randomized-response" and losses[0][0].width == 2:
+        ((only, count),) = losses
+        return min(two_point.epsilon(1.0 - only.noise / 2, only.rate, count, delta), pure)
+    symmetric = all(loss.rate == 1.0 or loss.kind == "group" for loss, _ in losses)
     worst = 0.0
     for removing in (True,) if symmetric else (True, False):
         worst = max(worst, _epsilon_one_way(losses, delta, resolution, removing))
@@ -207,6 +257,8 @@ def renyi(loss: Loss, orders: Floats) -> Floats:
             points = interval * (start + np.arange(len(mass)))
         else:
             upper, lower, points = loss.atoms()
+            upper = (1.0 - loss.rate) * lower + loss.rate * upper
+            points = loss.sampled(points)
             mass, points = (upper, points) if removing else (lower, -points)
         keep = mass > 0
         exponents = np.log(mass[keep]) + np.outer(orders - 1, points[keep])
@@ -236,13 +288,30 @@ def _grid(loss: Loss, interval: float, tail: float, removing: bool) -> tuple[int
     np.add.at(q_mass, cell, q_atoms)
     mixed = p_mass if loss.rate == 1.0 else (1.0 - loss.rate) * q_mass + loss.rate * p_mass
     # What lies below the grid is rounded up to its first point; what lies above is infinite.
-    if removing:
+    if removing or loss.kind == "group":
         start, mass = first, _split(mixed, q_mass, edges, interval)
     else:
         start, mass = -last, _split(q_mass[::-1], mixed[::-1], -edges[::-1], interval)
     infinite = 0.0 if math.isfinite(loss.largest) else tail
+    if loss.kind == "group":
+        start, mass = _mirrored(start, mass, infinite, interval)
     mass[0] += max(0.0, 1.0 - infinite - float(mass.sum()))
     return start, mass, infinite
+
+
+def _mirrored(start: int, mass: Floats, infinite: float, interval: float) -> tuple[int, Floats]:
+    """The loss whose profile above 1 is given and which is its own reverse.
+
+    Above loss 0 the masses stay; a loss of ``-x`` gets ``e^-x`` times the mass of ``x``; what is
+    left of 1 has loss 0 (proofs/dpdgc.md, Theorem 3).
+    """
+    above = mass[max(0, 1 - start) :]
+    if start > 0:
+        above = np.concatenate([np.zeros(start - 1), above])
+    steps = np.arange(1, len(above) + 1, dtype=np.float64)
+    below = above * np.exp(-interval * steps)
+    middle = max(0.0, 1.0 - infinite - float(above.sum()) - float(below.sum()))
+    return -len(above), np.concatenate([below[::-1], [middle], above])
 
 
 def _split(upper: Floats, lower: Floats, edges: Floats, interval: float) -> Floats:
@@ -276,7 +345,12 @@ def _sketch(loss: Loss, removing: bool) -> tuple[Floats, Floats, float, float]:
     p_mass, q_mass = np.concatenate([p_mass, p_atoms]), np.concatenate([q_mass, q_atoms])
     points = loss.sampled(np.concatenate([(edges[1:] + edges[:-1]) / 2, at]))
     mixed = (1.0 - loss.rate) * q_mass + loss.rate * p_mass
-    points, mass = (points, mixed) if removing else (-points, q_mass)
+    points, mass = (points, mixed) if removing or loss.kind == "group" else (-points, q_mass)
+    if loss.kind == "group":
+        points, mass = points[points > 0], mass[points > 0]
+        below = mass * np.exp(-points)
+        rest = max(0.0, 1.0 - float(mass.sum()) - float(below.sum()))
+        points, mass = np.append(-points, [*points, 0.0]), np.append(below, [*mass, rest])
     keep = mass > 0
     points, mass = points[keep], mass[keep]
     mean = float(points @ mass)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tacit.privacy.accounting import Cost
 
 Accounting = Literal["sound", "paper"]
-Mechanism = Literal["gaussian", "geometric", "randomized-response"]
+Mechanism = Literal["gaussian", "geometric", "laplace", "randomized-response"]
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,16 @@ class Stage:
         name: What the stage is, in the paper's words.
         rounds: How many times noise is drawn: hops, or steps of DP-SGD.
         noise_multiplier: Gaussian: noise standard deviation over the L2 sensitivity of one round.
-            Geometric: noise scale over the L1 sensitivity. Randomized response: the probability of
-            a uniform answer. Zero means no noise, and an infinite epsilon.
+            Geometric, Laplace: noise scale over the L1 sensitivity. Randomized response: the
+            probability of a uniform answer. Zero means no noise, and an infinite epsilon.
         noise_std: The noise itself, in the units of what is answered: a standard deviation, or the
             scale of geometric noise.
         sampling_rate: Probability with which a record takes part in a round; 1 for all.
         theorem: The statement that bounds the sensitivity, and its page.
         mechanism: Which noise.
         answers: Number of answers that randomized response chooses from.
+        group: Records that are replaced together, where Gaussian noise hides a changed group and
+            not one record that is there or not; 0 for the latter.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Stage:
     theorem: str = ""
     mechanism: Mechanism = "gaussian"
     answers: int = 2
+    group: int = 0
 
     @property
     def event(self) -> DpEvent:
@@ -60,6 +63,11 @@ class Stage:
 
         if self.noise_multiplier <= 0:
             return dp_accounting.NonPrivateDpEvent()
+        if self.group:
+            from tacit.privacy.events import group_event
+
+            each = group_event()(self.noise_multiplier, self.group, self.sampling_rate)
+            return dp_accounting.SelfComposedDpEvent(each, self.rounds)
         one: DpEvent
         match self.mechanism:
             case "gaussian":
@@ -68,6 +76,8 @@ class Stage:
                 # Exact for one step of the grid, and an upper bound for more: with sensitivity 1
                 # its losses are randomized response's, which dominates every pure mechanism.
                 one = dp_accounting.dp_event.DiscreteLaplaceDpEvent(1 / self.noise_multiplier, 1)
+            case "laplace":
+                one = dp_accounting.LaplaceDpEvent(self.noise_multiplier)
             case "randomized-response":
                 one = dp_accounting.RandomizedResponseDpEvent(self.noise_multiplier, self.answers)
         if self.sampling_rate < 1:

@@ -175,7 +175,8 @@ def public_arrays(plan: Plan, outcome: Outcome) -> dict[str, np.ndarray]:
     """The arrays that may be shown to anyone, by name.
 
     Under ``Node(links="all")`` the row of a released sum belongs to its node alone, so the sums
-    stay with the owner, who hands each node its own prediction.
+    stay with the owner, who hands each node its own prediction. A method that learned for a public
+    graph released nothing that speaks of one private node, so all of it may leave.
     """
     arrays = {f"weights/{name}": array for name, array in outcome.weights.items()}
     if not rows_are_own(plan):

@@ -11,14 +11,38 @@ from tacit.privacy.units import Edge, Node
 Section = tuple[str, tuple[str, ...]]
 
 
+def for_public(plan: Plan) -> bool:
+    """Whether the method learned for a public graph: its rows speak of public nodes alone."""
+    from tacit.methods import CATALOGUE
+
+    return CATALOGUE[plan.method].public
+
+
+def answered_nodes(plan: Plan) -> int:
+    """How many nodes the predictions of a run speak of."""
+    return plan.facts.public_nodes if for_public(plan) else plan.facts.nodes
+
+
 def rows_are_own(plan: Plan) -> bool:
     """Whether each row of what was released is for its own node alone."""
-    return isinstance(plan.unit, Node) and plan.unit.links == "all"
+    if plan.method == "dpdgc":
+        # A row sums over the node's own list: only links are protected, or the row is its node's.
+        return not isinstance(plan.unit, Edge)
+    return isinstance(plan.unit, Node) and plan.unit.links == "all" and not for_public(plan)
 
 
 def reads_sums(plan: Plan) -> bool:
     """Whether predictions read released sums over neighbours."""
-    return bool(getattr(plan.settings, "hops", 0))
+    if getattr(plan.settings, "embedding", "") == "none":
+        return False
+    # Hops are what GAP calls them; DPA counts layers by what they carry.
+    names = ("hops", "label_layers")
+    return any(getattr(plan.settings, name, 0) for name in names)
+
+
+def answers_on_links(plan: Plan) -> bool:
+    """Whether predictions read a perturbed graph, which then is in the bundle."""
+    return bool(getattr(plan.settings, "backbone", ""))
 
 
 def card(
@@ -67,6 +91,13 @@ def audience(plan: Plan, *, public_posteriors: bool) -> tuple[str, ...]:
             "predictions were made from them and may reveal them. If features or labels are "
             "confidential, this bundle is as confidential as they are.",
         )
+    if for_public(plan):
+        return (
+            "Everything in this bundle may be shown to anyone: what was released, the weights and "
+            "the predictions for the public graph read no private record but through the noise.",
+            "What the model says of any other public graph may be shown to anyone, too. Its "
+            "answer for a private node reads that node's record, and is for that node alone.",
+        )
     weights = "The weights may be shown to anyone: the promise covers them."
     if rows_are_own(plan) and reads_sums(plan):
         return (
@@ -94,7 +125,7 @@ def left_out(plan: Plan, *, public_posteriors: bool) -> tuple[str, ...]:
     """What a run leaves behind that the bundle does not hold, in sentences."""
     items = [
         "Accuracies, losses and training curves: they read the private graph.",
-        "Features, labels, links, node identifiers and embeddings without noise.",
+        "Features, labels, true links, node identifiers and embeddings without noise.",
         "The fingerprint of the data, the name and notes of the run, seeds, and how long it took.",
     ]
     if rows_are_own(plan) and reads_sums(plan):
@@ -110,17 +141,26 @@ def left_out(plan: Plan, *, public_posteriors: bool) -> tuple[str, ...]:
 def _what(plan: Plan, classes: Sequence[str] | None, posteriors: bool) -> tuple[str, ...]:
     facts = plan.facts
     holds = ["its weights"]
+    if for_public(plan):
+        holds.append("what was released with noise")
     if reads_sums(plan) and not rows_are_own(plan):
         holds.append("the sums over neighbours, released with noise")
+    if answers_on_links(plan):
+        holds.append("the perturbed links it was trained on")
     if posteriors:
         holds.append("its predictions")
     named = " (their names are in manifest.json)" if classes else ""
+    beside = (
+        f"Its predictions are for a public graph of {facts.public_nodes:,} nodes, whose features "
+        "and links anyone may know.",
+    )
     return (
         f"A model that sorts the nodes of a network into {facts.classes} classes{named}. The "
         f"bundle holds {'; '.join(holds)}.",
         f"It was trained on a graph of {facts.nodes:,} nodes, {facts.train_nodes:,} of them with "
         f"labels to learn from, and {facts.features:,} features each. These sizes are treated as "
         "public.",
+        *(beside if for_public(plan) else ()),
     )
 
 
@@ -154,8 +194,18 @@ def _meaning(statement: Statement) -> tuple[str, ...]:
 def _use(plan: Plan, posteriors: bool) -> tuple[str, ...]:
     items = ["`bundle = tacit.release.load_bundle(path)` checks and opens it, without the graph."]
     if posteriors:
-        items.append("`bundle.predict()` gives the class of every node, by its number 0, 1, 2, ...")
-    if not reads_sums(plan):
+        items.append(
+            "`bundle.predict()` gives the class of every node"
+            f"{' of the public graph' if for_public(plan) else ''}, by its number 0, 1, 2, ..."
+        )
+    if for_public(plan):
+        items.append("`bundle.predict_graph(graph)` gives the classes of another public graph.")
+    if answers_on_links(plan):
+        items.append(
+            "`bundle.predict(features)` with one row for every node gives their classes on the "
+            "perturbed links; with another number of rows, those of newcomers without links."
+        )
+    elif not reads_sums(plan):
         items.append("`bundle.predict(features)` gives the class of any feature rows.")
     elif isinstance(plan.unit, Edge):
         items.append(

@@ -14,7 +14,7 @@ from tacit.errors import ReleaseError, TacitError
 from tacit.graph import Graph
 from tacit.graph.build import rows_of
 from tacit.privacy.units import Edge, Node
-from tacit.release.card import reads_sums, rows_are_own
+from tacit.release.card import answered_nodes, for_public, reads_sums, rows_are_own
 from tacit.release.verify import BundleInfo, verified
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ class Bundle:
                 why="it also reads the list of links in each person's own record",
                 remedy="use predict_record(features, links, node=...) for one person at a time",
             )
-        numbers = np.arange(self.info.plan.facts.nodes) if nodes is None else self._numbers(nodes)
+        numbers = (
+            np.arange(answered_nodes(self.info.plan)) if nodes is None else self._numbers(nodes)
+        )
         if len(numbers) != len(rows):
             raise ReleaseError(
                 f"{len(rows)} feature rows do not say which of the {len(numbers)} nodes they are",
@@ -103,6 +105,31 @@ class Bundle:
     ) -> np.ndarray:
         """Predicted classes; see :meth:`predict_proba`."""
         return self.predict_proba(features, nodes=nodes).argmax(axis=1)
+
+    def predict_graph_proba(self, graph: Graph) -> np.ndarray:
+        """Class probabilities of every node of another public graph, from its features and links.
+
+        Args:
+            graph: A graph with the features that the model knows. Its labels are not read.
+
+        Returns:
+            Probabilities [nodes, classes].
+
+        Raises:
+            ReleaseError: The method did not learn for a public graph, or the graph does not fit.
+        """
+        if not for_public(self.info.plan):
+            raise ReleaseError(
+                f"{self.info.plan.method} does not answer for whole graphs from a bundle",
+                why="it reads a private graph through noise of its own, which is charged",
+                remedy="ask the owner of the run: tacit predict RUN GRAPH",
+            )
+        self._rows(graph.features)
+        return self._method._infer(self._fitted, graph, None, lambda stage, done, total: None)
+
+    def predict_graph(self, graph: Graph) -> np.ndarray:
+        """Predicted classes; see :meth:`predict_graph_proba`."""
+        return self.predict_graph_proba(graph).argmax(axis=1)
 
     def predict_record(
         self,
@@ -193,7 +220,7 @@ class Bundle:
 
     def _numbers(self, nodes: Sequence[int] | np.ndarray) -> np.ndarray:
         numbers = np.asarray(nodes)
-        count = self.info.plan.facts.nodes
+        count = answered_nodes(self.info.plan)
         whole = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or numbers.size == 0)
         if not whole or (numbers.size and not (numbers.min() >= 0 and numbers.max() < count)):
             raise ReleaseError(

@@ -31,7 +31,14 @@ from tacit.release.bundle import (
     refuse_mismatch,
     refuse_private,
 )
-from tacit.release.card import audience, card, left_out, rows_are_own
+from tacit.release.card import (
+    answered_nodes,
+    audience,
+    card,
+    for_public,
+    left_out,
+    rows_are_own,
+)
 
 if TYPE_CHECKING:
     from rich.panel import Panel
@@ -332,9 +339,10 @@ def _check_arrays(shapes: Mapping[str, tuple[int, ...]], plan: Plan, posteriors:
     for name, shape in shapes.items():
         kind = name.split("/")[0]
         if name == "posteriors":
-            fits = posteriors and shape == (facts.nodes, facts.classes)
+            fits = posteriors and shape == (answered_nodes(plan), facts.classes)
         elif kind == "released" and name != kind:
-            fits = len(shape) == 2 and shape[0] == facts.nodes
+            # What was released for a public graph has the rows that its method gives it.
+            fits = len(shape) == 2 and (for_public(plan) or shape[0] == facts.nodes)
         else:
             fits = kind == "weights" and name != kind
         if not fits or (kind != "weights" and rows_are_own(plan)):

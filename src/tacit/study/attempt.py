@@ -1,9 +1,11 @@
 """One fit into a run folder, which an interruption may cut short and the same command resumes.
 
 The charge comes before the noise, so an interrupted run has paid. It may resume under the same run
-name without paying twice only because *nothing noisy was stored or shown*: the noise drawn when it
-resumes is the only noise that anyone ever sees. Where noisy results did reach the disk, resuming is
-refused: a second draw would be a second release.
+name without paying twice only because *nothing noisy was shown*: the noise drawn when it resumes is
+the only noise that anyone ever sees. A method that trains for long draws its noise at the start and
+keeps it in the run folder (``answers.npz``); when it resumes it reads that noise and draws none.
+Where noisy results did reach the disk, resuming is refused: a second draw would be a second
+release.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from tacit.privacy import Ledger, Plan
 
 STARTED_FILE = "started.json"
+KEPT_FILE = "answers.npz"
+"""What a method that trains for long keeps: its noise, drawn once, and what it has finished."""
 FORMAT = 1
 _CALIBRATED = ("stages", "cost", "charged")
 
@@ -88,6 +92,7 @@ def fit_into(
         try:
             if on_start is not None:
                 on_start(attempt)
+            model.workspace = folder
             model.fit(graph, attempt.plan, ledger, run=attempt.run, progress=progress)
             save_run(model, folder)
         except BaseException as error:
@@ -147,7 +152,8 @@ def _check_vacant(folder: Path) -> None:
             why="drawing the noise again would be a second release under one charge",
             remedy="name a new folder with --out; that run is charged anew",
         )
-    if names - {LOCK_FILE, STARTED_FILE, f"{STARTED_FILE}.part"}:
+    kept = {KEPT_FILE, f"{KEPT_FILE}.part"} if STARTED_FILE in names else set()
+    if names - kept - {LOCK_FILE, STARTED_FILE, f"{STARTED_FILE}.part"}:
         raise PlanError(f"{folder} is not empty", remedy="name a new folder with --out")
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tacit.errors import PlanError
 from tacit.study.folders import append_line, locked, write_json
 from tacit.study.recipe import Recipe, number
+from tacit.study.roles import with_roles
 
 if TYPE_CHECKING:
     from tacit.graph import Graph
@@ -249,34 +250,37 @@ class _Work:
     ) -> None:
         self.graphs, self.ledger, self.study, self.sheet = graphs, ledger, study, sheet
         self._plans: dict[Any, Plan] = {}
-        self._fingerprints: dict[str, str] = {}
+        self._fingerprints: dict[Any, str] = {}
         self._split: tuple[Any, Graph] | None = None
 
     def check(self, cells: Iterable[Cell]) -> None:
         """Refuse to mix results of two versions of the data in one sheet."""
         for cell in cells:
             found = self.sheet.find(cell)
-            if found is not None and found.fingerprint != self.fingerprint(cell.data):
+            if found is not None and found.fingerprint != self.fingerprint(cell):
                 raise PlanError(
                     f"{self.sheet.path} holds results of another graph named {cell.data!r}",
                     why="the contents changed since",
                     remedy="name another folder with --out",
                 )
 
-    def fingerprint(self, data: str) -> str:
+    def fingerprint(self, cell: Cell) -> str:
         from tacit.graph import fingerprint
 
-        if data not in self._fingerprints:
-            self._fingerprints[data] = fingerprint(self.graphs(data))
-        return self._fingerprints[data]
+        # A split leaves the data as they are; a cut makes other data with every seed.
+        name = (cell.data, cell.recipe.cut, cell.seed) if cell.recipe.cut else cell.data
+        if name not in self._fingerprints:
+            graph = self.graph(cell) if cell.recipe.cut else self.graphs(cell.data)
+            self._fingerprints[name] = fingerprint(graph)
+        return self._fingerprints[name]
 
     def graph(self, cell: Cell) -> Graph:
-        """The cell's graph with its split; the last one is kept."""
-        from tacit.graph import split
-
-        name = (cell.data, cell.split, cell.seed)
+        """The cell's graph with its roles; the last one is kept."""
+        name = (cell.data, cell.recipe.cut, cell.split, cell.seed)
         if self._split is None or self._split[0] != name:
-            self._split = (name, split(self.graphs(cell.data), cell.split, cell.seed))
+            whole = self.graphs(cell.data)
+            ratios = None if whole.public is not None else cell.split
+            self._split = (name, with_roles(whole, cell.recipe, ratios, cell.seed))
         return self._split[1]
 
     def plan(self, cell: Cell) -> Plan:

@@ -35,7 +35,8 @@ class Study:
         ways: In which ways each recipe runs: words, accounting, settings.
         experiments: Tables and sweeps by name. A table has ``rows``: label, method, unit, epsilon
             and, where it has any, settings and ways of its own. A sweep has ``epsilons`` by unit,
-            ``lines`` (methods), and a ``setting`` with its ``values``.
+            ``lines`` (methods, or tables of a method, a label and settings), and a ``setting`` with
+            its ``values``.
         quick: What ``--quick`` leaves.
         expected: The paper's figures.
     """
@@ -179,12 +180,17 @@ def _swept(
     experiment = study.experiments[name]
     setting, values = experiment.get("setting"), experiment.get("values", (None,))
     for unit, budgets in experiment.get("epsilons", {}).items():
-        for method in experiment.get("lines", ("gap",)):
+        for line in experiment.get("lines", ("gap",)):
+            own = line if isinstance(line, Mapping) else {"method": line}
+            method = own["method"]
             for value in values:
                 for epsilon in budgets:
-                    chosen = {} if setting is None else {setting: value}
+                    chosen = {
+                        **own.get("settings", {}),
+                        **({} if setting is None else {setting: value}),
+                    }
                     recipe = _recipe(study, way, method, unit, epsilon, chosen)
-                    label, x = CATALOGUE[method].title, recipe.epsilon
+                    label, x = own.get("label", CATALOGUE[method].title), recipe.epsilon
                     if at is not None:
                         label, x = f"{label}, ε = {number(recipe.epsilon)}", at
                     elif isinstance(value, bool):

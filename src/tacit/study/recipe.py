@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_type_hints
 from tacit.errors import PlanError
 
 if TYPE_CHECKING:
+    from tacit.graph import Cut
     from tacit.methods import Method
     from tacit.privacy import Unit
 
@@ -22,6 +23,9 @@ DELTA = {"edge": 1e-6, "node": 1e-5, "node-all": 1e-5, "k-neighbours": 1e-5}
 
 UNIT_SETTINGS = frozenset({"max_degree", "k"})
 """Settings that belong to the unit of privacy and not to the method."""
+
+CUT_SETTINGS = ("private_nodes", "public_train", "public_test")
+"""Settings that cut one file into a private and a public graph, for methods that learn for one."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class Recipe:
         relation: Which inputs count as neighbours.
         accounting: ``sound`` or ``paper``.
         noise: ``secure`` or ``seeded``.
-        settings: The user's choices by name, sorted; ``preset``, ``max_degree`` and
-            ``k`` among them.
+        settings: The user's choices by name, sorted; ``preset``, ``max_degree``, ``k`` and the
+            sizes of a cut among them.
     """
 
     method: str
@@ -80,6 +84,26 @@ class Recipe:
         links: Literal["own", "all"] = "own" if self.unit == "node" else "all"
         return Node(relation=relation, links=links, max_degree=degree)
 
+    @property
+    def cut(self) -> Cut | None:
+        """How one file is cut into a private and a public graph, if it is.
+
+        Raises:
+            PlanError: Some of the three sizes are missing.
+        """
+        from tacit.graph import Cut
+
+        given = {key: value for key, value in self.settings if key in CUT_SETTINGS}
+        if not given:
+            return None
+        if len(given) < len(CUT_SETTINGS):
+            missing = ", ".join(key for key in CUT_SETTINGS if key not in given)
+            raise PlanError(
+                f"a cut needs three sizes: {missing} is missing",
+                remedy=f"give {', '.join(f'--set {key}=N' for key in CUT_SETTINGS)}",
+            )
+        return Cut(**given)
+
     def model(self, seed: int) -> Method:
         """The method, unfitted.
 
@@ -88,7 +112,8 @@ class Recipe:
         """
         from tacit.methods import METHODS
 
-        chosen = {k: v for k, v in self.settings if k not in UNIT_SETTINGS | {"preset"}}
+        others = UNIT_SETTINGS | {"preset", *CUT_SETTINGS}
+        chosen = {k: v for k, v in self.settings if k not in others}
         return METHODS[self.method](
             self.privacy_unit(),
             self.epsilon,
@@ -116,10 +141,12 @@ class Recipe:
 
 
 def setting_types(method: str) -> dict[str, Any]:
-    """The type of every setting of a method, with ``preset`` and those of units."""
-    from tacit.methods import SETTINGS
+    """The type of every setting of a method, with ``preset`` and those of units and cuts."""
+    from tacit.methods import CATALOGUE, SETTINGS
 
     types = get_type_hints(SETTINGS[method])
+    if CATALOGUE[method].public:
+        types |= dict.fromkeys(CUT_SETTINGS, int)
     return {**types, "max_degree": int, "k": int, "preset": Literal["tacit", "paper"]}
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Answers = Callable[[Plan, Graph, int], list[np.ndarray]]
 """The exact answers of one stage, one per round, given a seed of what earlier rounds released.
 
-Rows that the unit gives to one node alone are left out by the suite, by the node that changed.
+Rows that the unit gives to one node alone are left out by the suite, by the node that changed; a
+method that learns for a public graph has none of those.
 """
 
 
@@ -55,7 +56,7 @@ class Case:
     Attributes:
         make: Makes the method.
         unit: What one individual is.
-        graph: A small graph to run on.
+        graph: A small graph to run on, with a public one beside it where the method learns for one.
         epsilon: A finite budget.
         refused: Units that the method must refuse, each with a reason.
         stage: The name of the stage that ``answers`` describes.
@@ -95,6 +96,7 @@ class RecordingSource(NoiseSource):
         super().__init__(seed)
         self.noise: list[tuple[float, int]] = []
         self.counts: list[tuple[float, int]] = []
+        self.choices: list[tuple[float, int]] = []
         self.coins: list[tuple[float, int]] = []
         self.other: list[str] = []
         self.unpaid = 0
@@ -117,9 +119,9 @@ class RecordingSource(NoiseSource):
         return super().bernoulli(rate, size)
 
     def laplace(self, scale: float, shape: int | Sequence[int]) -> np.ndarray:
-        """Writes down that it was asked."""
+        """Writes down scale and size: noise on what a largest entry is reported of."""
         self._look()
-        self.other.append("laplace")
+        self.choices.append((scale, int(np.prod(shape))))
         return super().laplace(scale, shape)
 
     def geometric(self, scale: float, shape: int | Sequence[int]) -> np.ndarray:

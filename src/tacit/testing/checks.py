@@ -17,7 +17,7 @@ from tacit.graph import Graph, PublicFacts, fingerprint
 from tacit.methods.base import Method
 from tacit.methods.run import load_run, save_run
 from tacit.privacy.plan import Plan, Stage
-from tacit.privacy.units import Node
+from tacit.privacy.units import KNeighbors, Node
 from tacit.testing.case import (
     Case,
     NotApplicable,
@@ -91,7 +91,7 @@ def check_charge_comes_before_noise(case: Case) -> None:
         source = RecordingSource(paid=lambda: bool(ledger.entries()))
         with_source(method, source).fit(case.graph, ledger=ledger)
         _require(source.unpaid == 0, f"{source.unpaid} draws came before the charge")
-        drawn = source.noise or source.counts or source.coins
+        drawn = source.noise or source.counts or source.choices or source.coins
         _require(bool(drawn), "no noise was drawn from the source")
         refusing = RefusingLedger(ledger.path)
         source = RecordingSource()
@@ -99,8 +99,8 @@ def check_charge_comes_before_noise(case: Case) -> None:
         try:
             method.fit(case.graph, ledger=refusing)
         except BudgetError:
-            drawn = [*source.noise, *source.counts, *source.coins]
-            _require(not drawn, "noise was drawn although the ledger refused")
+            numbers = source.noise + source.counts + source.choices + source.coins
+            _require(not numbers, "noise was drawn although the ledger refused")
             _require(method._fitted is None, "a refused fit left a result")
             return
         raise AssertionError("the fit went on although the ledger refused")
@@ -117,6 +117,10 @@ def check_every_draw_comes_out_of_the_plan(case: Case) -> None:
     for mechanism, draws in (("gaussian", source.noise), ("geometric", source.counts)):
         noisy = [s for s in plan.stages if s.noise_multiplier > 0 and s.mechanism == mechanism]
         _check_draws(noisy, draws, sizes)
+    # Randomised response by coins draws no numbers; a reported largest entry has Laplace noise.
+    if source.choices:
+        noisy = [stage for stage in plan.stages if stage.mechanism == "randomized-response"]
+        _check_draws(noisy, source.choices, sizes)
     _check_batches(plan, source, case.coins(method) if case.coins else {})
 
 
@@ -218,7 +222,7 @@ def check_infinite_epsilon_is_the_plain_twin(case: Case) -> None:
         stamp = method.statement.stamp
         if method.fitted.plan.stages:
             _require(stamp.startswith("no privacy"), "an infinite epsilon is not stamped")
-        drawn = source.noise or source.counts or source.coins
+        drawn = source.noise or source.counts or source.choices or source.coins
         _require(not drawn, "noise was drawn at an infinite epsilon")
         answers += [method.predict_proba(), again.predict_proba()]
     for other in answers[1:]:
@@ -395,20 +399,27 @@ def _match(key: float, known: list[float]) -> float:
 
 
 def _claim(plan: Plan, name: str) -> float:
-    """How far all rounds of a stage may move together, by its plan."""
+    """How far all rounds of a stage may move together, by its plan: in L1 for geometric noise."""
     stage = plan.stage(name)
+    if stage.mechanism == "geometric":
+        return stage.noise_std / stage.noise_multiplier * stage.rounds
     return stage.noise_std / stage.noise_multiplier * math.sqrt(stage.rounds)
 
 
 def _moved(case: Case, plan: Plan, first: Graph, second: Graph, seed: int) -> float:
-    """The distance between a stage's answers, over all rounds, on two graphs."""
+    """The distance between a stage's answers, over all rounds, on two graphs: L1 or L2."""
     if case.answers is None:
         return 0.0
     left, right = case.answers(plan, first, seed), case.answers(plan, second, seed)
+    whole = isinstance(case.unit, KNeighbors) or (
+        isinstance(case.unit, Node) and case.unit.links == "all"
+    )
+    own_rows = whole and first.public is None
+    pure = plan.stage(case.stage).mechanism == "geometric"
     total = 0.0
     for a, b in zip(left, right, strict=True):
         difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-        if isinstance(case.unit, Node) and case.unit.links == "all":
+        if own_rows:
             difference[changed_node(first, second)] = 0  # That row is for that node alone.
-        total += float((difference**2).sum())
-    return math.sqrt(total)
+        total += float(np.abs(difference).sum() if pure else (difference**2).sum())
+    return total if pure else math.sqrt(total)
