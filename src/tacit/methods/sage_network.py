@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from tacit.aggregate import noisy_hops, unit_rows
 from tacit.aggregate.hop_sum import GRID_BITS
-from tacit.graph import Graph
+from tacit.graph import Graph, bound_out_lists
 from tacit.graph.graph import FloatArray
-from tacit.graph.transforms import arc_sources
 from tacit.learn.dpsgd import DpSgdConfig, train_private
 from tacit.learn.networks import local_seed
 from tacit.learn.train import TrainConfig, predict_logits, train
@@ -150,7 +149,7 @@ class SageNetwork:
         self.layer.load_state_dict(layer)
 
     def _bounded(self, graph: Graph) -> Graph:
-        return cut_lists(graph, self.degree, self.seed) if cuts_lists(self.plan) else graph
+        return bound_out_lists(graph, self.degree, self.seed) if cuts_lists(self.plan) else graph
 
     def _exact(self, graph: Graph, x: FloatArray) -> FloatArray:
         """The sum over D; without privacy the mean. For DP-SGD's eyes alone."""
@@ -182,33 +181,3 @@ def signal_share(sums: FloatArray, std: float) -> float:
     """
     energy = float(np.square(sums, dtype=np.float64).sum())
     return max(0.0, 1.0 - sums.size * std * std / energy) if energy else 0.0
-
-
-def cut_lists(graph: Graph, most: int, seed: int) -> Graph:
-    """Every own list cut to the entries of smallest hash. Reads each list on its own.
-
-    Which entries stay is a fixed function of the list for a fixed seed, so that a longer list
-    elsewhere moves nothing here (a shared stream of random numbers would be shifted by it).
-
-    Args:
-        graph: The graph.
-        most: D, the entries that stay.
-        seed: Public; another seed gives another hash.
-
-    Returns:
-        A graph with ``directed=True``.
-    """
-    tail = arc_sources(graph)
-    with np.errstate(over="ignore"):
-        key = tail.astype(np.uint64) << np.uint64(32) | graph.indices.astype(np.uint64)
-        key ^= np.uint64(seed % 2**63) * np.uint64(0x9E3779B97F4A7C15)
-        # The finaliser of SplitMix64 (Steele, Lea, Flood, 2014).
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-            key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-    order = np.lexsort((key, tail))
-    rank = np.arange(graph.arcs) - np.repeat(graph.indptr[:-1], graph.out_degrees)
-    kept = np.zeros(graph.arcs, bool)
-    kept[order[rank < most]] = True
-    indptr = np.zeros(graph.nodes + 1, np.int64)
-    np.cumsum(np.minimum(graph.out_degrees, most), out=indptr[1:])
-    return graph.with_(indptr=indptr, indices=graph.indices[kept], directed=True)
