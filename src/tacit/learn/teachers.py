@@ -8,9 +8,8 @@ input layer of single precision; here B teachers share every call:
 - parameters are stacked, and each layer is one batched product over padded subgraphs, own and
   neighbour weights side by side: ``H = X W_self + A (X W_neigh)``, aggregated after the product,
   where rows are 64 wide instead of thousands;
-- the input layer, nine tenths of the arithmetic, runs in bfloat16 where the processor has it (its
-  inputs are rounded to 8 bits, products are summed in single precision, and the weights that Adam
-  moves stay in single precision);
+- products run in bfloat16 where the processor has it: factors are rounded to 8 bits and summed in
+  single precision, and all else (the weights that Adam moves, batch norm, the answer) is single;
 - gradients are written out, so nothing is kept that they do not need.
 
 A teacher's randomness is its own (initial weights, dropout masks), so what it answers does not
@@ -45,7 +44,7 @@ class TeacherConfig:
         learning_rate: Of Adam.
         dropout: Of the hidden layer; rounded to a multiple of 1/256.
         batch: Teachers trained at once: bounds memory.
-        precision: Of the input layer's products; ``auto`` is bfloat16 where it is fast.
+        precision: Of products in training; ``auto`` is bfloat16 where it is fast.
     """
 
     hidden: int = 64
@@ -255,28 +254,32 @@ class _Stack:
         """Gradient of the mean cross entropy of each teacher, written into ``grad``."""
         h, c, p, g = self.config.hidden, self.classes, self.p, self.g
         hidden = self._mix(torch.bmm(self.inputs, p["w1"].to(self.half)), h)
-        mean = (hidden * self.valid).sum(dim=1, keepdim=True) / self.count
+        # Rows that only fill up are zero here, and nothing below passes a gradient through them.
+        mean = hidden.sum(dim=1, keepdim=True) / self.count
         centred = hidden.sub_(mean).mul_(self.valid)
         variance = (centred * centred).sum(dim=1, keepdim=True) / self.count
         self._track(mean, variance)
         rate = torch.rsqrt(variance + _BN_EPS)
         unit = centred.mul_(rate)
         normed = torch.addcmul(p["shift"], unit, p["scale"])
-        kept = self._mask().mul_(normed > 0).mul_(self.valid)
-        active = normed.mul_(kept)
-        scores = self._mix(torch.bmm(active, p["w2"]), c).add_(p["b2"])
+        staying = 1 - round(self.config.dropout * 256) / 256
+        active = self._dropped(torch.relu_(normed)).div_(staying)
+        rounded, second = active.to(self.half), p["w2"].to(self.half)
+        scores = self._mix(torch.bmm(rounded, second), c).add_(p["b2"])
         wrong = torch.exp(scores.sub_(scores.amax(dim=2, keepdim=True)))
         wrong.mul_(self.valid / wrong.sum(dim=2, keepdim=True)).sub_(self.target).div_(self.count)
         torch.sum(wrong, dim=1, keepdim=True, out=g["b2"])
-        spread = self._unmix(wrong, torch.float32)
-        g["w2"].copy_(torch.bmm(active.transpose(1, 2), spread))
-        below = torch.bmm(spread, p["w2"].transpose(1, 2)).mul_(kept)
+        spread = self._unmix(wrong)
+        g["w2"].copy_(torch.bmm(rounded.transpose(1, 2), spread))
+        below = torch.bmm(spread, second.transpose(1, 2)).float()
+        # Zero where dropout or ReLU made it zero on the way up.
+        below = torch.ops.aten.threshold_backward(below, active, 0).div_(staying)
         g["scale"].copy_((below * unit).sum(dim=1, keepdim=True))
         g["shift"].copy_(below.sum(dim=1, keepdim=True))
         # Batch norm: take out the mean and the part along the normalised values.
         below.sub_(g["shift"] / self.count).sub_(unit.mul_(g["scale"] / self.count))
-        below.mul_(p["scale"] * rate).mul_(self.valid)
-        g["w1"].copy_(torch.bmm(self.turned, self._unmix(below, self.half)))
+        below.mul_(p["scale"] * rate)
+        g["w1"].copy_(torch.bmm(self.turned, self._unmix(below)))
 
     def _mix(self, wide: Tensor, width: int) -> Tensor:
         """Own part plus the mean of the neighbours' parts."""
@@ -284,26 +287,24 @@ class _Stack:
         mixed = (self.mean @ near).view(*wide.shape[:2], width)
         return mixed.add_(wide[:, :, :width])
 
-    def _unmix(self, gradient: Tensor, kind: torch.dtype) -> Tensor:
-        """The adjoint of :meth:`_mix`."""
+    def _unmix(self, gradient: Tensor) -> Tensor:
+        """The adjoint of :meth:`_mix`, as the next product reads it."""
         b, n, width = gradient.shape
-        both = torch.empty((b, n, 2 * width), dtype=kind, device=self.device)
+        both = torch.empty((b, n, 2 * width), dtype=self.half, device=self.device)
         both[:, :, :width] = gradient
         both[:, :, width:] = (self.back @ gradient.view(-1, width)).view(b, n, width)
         return both
 
-    def _mask(self) -> Tensor:
-        """Dropout: zero, or one over the probability of staying."""
+    def _dropped(self, active: Tensor) -> Tensor:
+        """Dropout in place, before what stays is scaled up; every teacher has coins of its own."""
         b, n, _ = self.shape
         h, dropped = self.config.hidden, round(self.config.dropout * 256)
         if not dropped:
-            return torch.ones((b, n, h), device=self.device)
+            return active
         coins = np.zeros((b, n, h), np.uint8)
         for row, (stream, size) in enumerate(zip(self.streams, self.sizes, strict=True)):
             coins[row, :size] = np.frombuffer(stream.bytes(size * h), np.uint8).reshape(size, h)
-        return (
-            (torch.from_numpy(coins).to(self.device) >= dropped).float().mul_(256 / (256 - dropped))
-        )
+        return active.mul_((torch.from_numpy(coins).to(self.device) >= dropped).float())
 
     def _track(self, mean: Tensor, variance: Tensor) -> None:
         """Running moments, as batch norm keeps them for later: the variance without bias."""
