@@ -66,9 +66,9 @@ def test_the_likelihood_ratio_finds_what_one_node_changes(graph: Graph) -> None:
 
     ratio = likelihood_ratio_attack(expose, graph, models=16)
     assert ratio.auc > 0.95
-    assert len(ratio.aucs) == 16
+    assert len(ratio.aucs) == 4
     assert shadow_attack(expose, graph, runs=2).auc < 0.7
-    silent = likelihood_ratio_attack(memoriser(0.0), graph, models=16, targets=8)
+    silent = likelihood_ratio_attack(memoriser(0.0), graph, models=16, targets=20)
     assert silent.auc == pytest.approx(0.5, abs=0.03)
 
 

@@ -22,7 +22,7 @@ from tacit.multiparty.state import Phase
 from tacit.privacy.noise import NoiseSource
 
 FOUND = Path(__file__).parent / "reproductions"
-QUICK, LONG = 15, 2000
+QUICK, LONG = 15, 600
 
 
 def trial(seeds, memory: Path) -> Counter[str]:

@@ -77,6 +77,8 @@ def test_a_session_of_processes_answers_as_the_simulation_does(graph, memory):
         graph, dpa(), out, ledger, processes, lambda said: stood.append(said["phase"])
     )
     assert 0.0 <= found["metrics"]["test_accuracy"] <= 1.0
+    assert "a process of its own" in found["statement"]["assumptions"][0]
+    assert not any("simulated" in text for text in found["statement"]["assumptions"])
     assert found["bytes_uploaded"] > 60 * 400
     assert found["payload_mb_per_s"] > 0
     assert json.loads((out / "result.json").read_text())["session"] == found["session"]

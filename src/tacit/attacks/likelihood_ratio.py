@@ -74,40 +74,44 @@ def likelihood_ratio_attack(
     share: float = 0.5,
     target: tuple[np.ndarray, Mask] | None = None,
     models: int = MODELS,
-    targets: int | None = None,
+    targets: int = 4,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Membership:
-    """Attack a target, or each of the models in turn by means of the others.
+    """Attack a target, or targets trained for the purpose.
+
+    Targets are no shadow models of each other: every node is in the same number of shadow models,
+    so a target taken from among them would give its members away by what is left.
 
     Args:
         expose: How models are trained.
         graph: Where all members come from.
         share: Of the candidates that are members of a model.
-        target: Posteriors of all nodes, and the members. None takes models as targets in turn.
-        models: How many are trained.
-        targets: How many of them are attacked in turn; all if None.
+        target: Posteriors of all nodes, and the members. None trains ``targets``.
+        models: How many shadow models are trained.
+        targets: How many targets, where none is given.
         seed: Of the first model.
         progress: Told what is done.
     """
     started = time.perf_counter()
+    rng = np.random.default_rng(seed)
     candidates = candidates_of(graph) if target is None else candidates_of(graph) | target[1]
-    labels, members, seen = graph.labels[candidates], [], []
-    masks = _balanced(candidates, share, models, np.random.default_rng(seed))
+    labels = graph.labels[candidates]
+    masks = _balanced(candidates, share, models, rng)
+    if target is None:
+        masks += [drawn(candidates, share, rng) for _ in range(targets)]
+    told = []
     for index, mask in enumerate(masks):
-        seen.append(confidences(expose(graph, mask, seed + index)[candidates], labels))
-        members.append(mask[candidates])
+        told.append(confidences(expose(graph, mask, seed + index)[candidates], labels))
         if progress is not None:
-            progress("shadow models", index + 1, models)
-    told, inside = np.stack(seen), np.stack(members)
-    if target is not None:
-        aim = confidences(target[0][candidates], labels)
-        scores, truths = [ratios(aim, told, inside)], [target[1][candidates]]
+            progress("models", index + 1, len(masks))
+    seen, inside = np.stack(told[:models]), np.stack(masks[:models])[:, candidates]
+    if target is None:
+        aims = list(zip(told[models:], masks[models:], strict=True))
     else:
-        chosen = range(models if targets is None else min(targets, models))
-        rest = [np.arange(models) != index for index in chosen]
-        scores = [ratios(told[i], told[rest[i]], inside[rest[i]]) for i in chosen]
-        truths = [inside[i] for i in chosen]
+        aims = [(confidences(target[0][candidates], labels), target[1])]
+    scores = [ratios(aim, seen, inside) for aim, _ in aims]
+    truths = [mask[candidates] for _, mask in aims]
     return Membership(
         "likelihood ratio",
         tuple(curves.auc(s, t) for s, t in zip(scores, truths, strict=True)),

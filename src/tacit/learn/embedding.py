@@ -124,10 +124,13 @@ def train_embedding(
     nodes, width = embedding.weights.shape
     size = nodes * width + width
     total = torch.zeros(size, dtype=torch.float64)
+    step = torch.zeros(size)
+    tangent = step[: nodes * width].view(nodes, width)
     slots = total[: nodes * width].view(nodes, width), total[nodes * width :]
     grid = Grid.of(config, records, size)
     flat = torch.cat([embedding.weights.flatten(), embedding.bias])
     weights = flat[: nodes * width].view(nodes, width)
+    units = torch.empty_like(weights)
     update, mean = Update(flat, config), torch.zeros(size, dtype=torch.float64)
     classes, clip = torch.from_numpy(np.asarray(targets)), config.clip * (1 - MARGIN)
     used = clipped = dropped = empty = 0
@@ -137,7 +140,7 @@ def train_embedding(
     ):
         embedding.weights, embedding.bias = weights, flat[nodes * width :]
         lengths = weights.norm(dim=1, keepdim=True).clamp_(min=1e-12)
-        units = weights / lengths
+        torch.div(weights, lengths, out=units)
         total.zero_()
         for part in members.split(config.chunk) if len(members) else ():
             chosen = part.numpy()
@@ -159,11 +162,11 @@ def train_embedding(
         used += len(members)
         empty += not len(members)
         grid.release(total, noise)
-        total.div_(config.sampling_rate * records)
-        gradient = slots[0]
-        along = (gradient * units).sum(dim=1, keepdim=True)
-        gradient.sub_(along * units).div_(lengths)
-        update(total)
+        # What follows reads the released sum alone, so single precision costs accuracy only.
+        step.copy_(total).mul_(1 / (config.sampling_rate * records))
+        along = torch.einsum("ij,ij->i", tangent, units).unsqueeze(1)
+        tangent.addcmul_(units, along, value=-1).div_(lengths)
+        update(step)
         if done > config.steps - config.averaged_steps:
             mean += flat
         if on_step is not None:

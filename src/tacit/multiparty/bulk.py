@@ -18,7 +18,7 @@ import pyarrow.flight as flight
 
 from tacit.errors import SessionError, TacitError
 from tacit.multiparty import batches
-from tacit.multiparty.calls import UnreachableError, refusal_from
+from tacit.multiparty.calls import HANDSHAKE_MS, UnreachableError, refusal_from
 from tacit.multiparty.certificates import Credentials, Identity, called
 from tacit.multiparty.party import MOST_ROWS, Party
 from tacit.multiparty.refusals import RefusedError
@@ -146,7 +146,7 @@ class PartyClient:
             override_hostname=called("party", credentials.identity.session, number),
             generic_options=[
                 ("grpc.initial_reconnect_backoff_ms", 50),
-                ("grpc.min_reconnect_backoff_ms", 50),
+                ("grpc.min_reconnect_backoff_ms", HANDSHAKE_MS),
                 ("grpc.max_reconnect_backoff_ms", 500),
                 ("grpc.use_local_subchannel_pool", 1),
             ],

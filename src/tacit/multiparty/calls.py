@@ -30,6 +30,7 @@ Handler = Callable[[Identity | None, bytes], bytes]
 
 SERVICE = "tacit.multiparty"
 CONNECTION_SECONDS = 600
+HANDSHAKE_MS = 5000
 _WORKERS = 32
 
 
@@ -193,7 +194,8 @@ class Calls:
             ("grpc.max_send_message_length", 1 << 28),
             ("grpc.max_reconnect_backoff_ms", 500),
             ("grpc.initial_reconnect_backoff_ms", 50),
-            ("grpc.min_reconnect_backoff_ms", 50),
+            # Despite its name this is how long a handshake may take: long on a busy machine.
+            ("grpc.min_reconnect_backoff_ms", HANDSHAKE_MS),
             # Two identities in one process must not share a connection.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.ssl_target_name_override", called(role, session)),

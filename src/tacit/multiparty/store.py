@@ -42,7 +42,7 @@ class Batch:
 
     Attributes:
         name: Its name, also of its file.
-        digest: Of its bytes as they were sent.
+        digest: Of the names and tags of its rows as they were sent.
         rows: How many it had.
         kept: How many of them were kept.
         receipt: What was answered, as JSON.

@@ -105,7 +105,7 @@ def draw_tradeoff(cells: Sequence[Attacked], path: Path) -> Path:
     labels = list(dict.fromkeys(cell.label for cell in cells))
     figure = Figure(figsize=(2.2 + 4.8 * len(graphs), 8.2), layout="constrained")
     FigureCanvasAgg(figure)
-    grid = figure.subplots(2, len(graphs), squeeze=False, sharex=True, sharey="row")
+    grid = figure.subplots(2, len(graphs), squeeze=False, sharex=True)
     for column, data in enumerate(graphs):
         means = means_of(cells, data)
         for row, (place, words) in enumerate(

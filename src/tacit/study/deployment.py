@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from tacit.graph import Graph
     from tacit.methods.dpa import DPA
     from tacit.multiparty.records import Records
-    from tacit.privacy import Ledger, Plan
+    from tacit.privacy import Ledger, Plan, Statement
 
 Told = Callable[[dict[str, Any]], None]
 
+_ASSUMED = (
+    "Every role was a process of its own on one machine, whose owner sees all of them. On hosts of "
+    "their own, docs/deployment.md says who sees what, and what is out of scope."
+)
 _SURE = 143
 """A dummy count past its bound has a probability below 2^-143 (proofs/dpa.md, Theorem 4)."""
 
@@ -136,7 +140,7 @@ def run_session(
         "parties": deal.parties,
         "users": deal.users,
         "slots_per_user": agreement.slots,
-        "statement": model.state(plan, _fresh()).to_dict(),
+        "statement": _statement(model, plan).to_dict(),
         "out": str(folder),
     }
     (folder / "result.json").write_text(json.dumps(_plain(result), indent=2) + "\n")
@@ -227,10 +231,13 @@ def _some(records: Records, first: int, last: int) -> Records:
     )
 
 
-def _fresh() -> Any:
+def _statement(model: DPA, plan: Plan) -> Statement:
+    """What the method promises, said of processes instead of a simulation."""
     from tacit.privacy.noise import NoiseSource
 
-    return NoiseSource.fresh()
+    said = model.state(plan, NoiseSource.fresh())
+    kept = [text for text in said.assumptions if not text.startswith("A session is simulated")]
+    return replace(said, assumptions=(_ASSUMED, *kept))
 
 
 def _plain(value: Any) -> Any:
