@@ -80,7 +80,7 @@ def truncated(faulty: bool, runs: int = 4_000) -> Target:
 
     def release(sides: np.ndarray) -> np.ndarray:
         graph, place = copies(pair, sides)
-        cut = bound_out_lists(graph, D, rng)
+        cut = bound_out_lists(graph, D, int(rng.integers(2**63)))
         sums = np.diff(cut.in_lists[0]).astype(float).reshape(len(sides), -1)
         return np.delete(sums + rng.normal(0, std, sums.shape), last, axis=1)[place]
 

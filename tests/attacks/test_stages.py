@@ -41,9 +41,20 @@ def holds(audit: Audit) -> None:
     assert audit.epsilon_lower <= audit.epsilon_claimed
 
 
-@pytest.mark.parametrize("directed", [False, True], ids=["symmetric", "directed"])
-@pytest.mark.parametrize("hops", [1, 2])
-@pytest.mark.parametrize("unit", UNITS, ids=words)
+CASES = [
+    *((unit, 1, False) for unit in UNITS),
+    *((unit, 1, True) for unit in UNITS if unit.name == "edge"),
+    *((unit, 2, False) for unit in UNITS if unit.relation == "add-remove"),
+]
+
+
+@pytest.mark.parametrize(
+    ("unit", "hops", "directed"),
+    CASES,
+    ids=[
+        f"{words(unit)}-{hops}-{'directed' if arcs else 'symmetric'}" for unit, hops, arcs in CASES
+    ],
+)
 def test_gap_holds_under_every_unit(unit: Unit, hops: int, directed: bool) -> None:
     method = tacit.GAP(
         unit, 4.0, 1e-5, hops=hops, overrides={"steps": 3} if unit.name != "edge" else {}
@@ -102,7 +113,7 @@ def test_perturbed_graphs_hold(name: str, relation: Relation) -> None:
 def test_symmetric_links_answered_arc_by_arc_are_caught() -> None:
     """SAGE-edge as published: two coins of one link, charged as one."""
     method = METHODS["sage-edge"](tacit.Edge(), 2.0, 1e-6, accounting="paper")
-    assert audit_method(method, runs=1_500, seed=1).verdict == "broken"
+    assert audit_method(method, runs=600, seed=1).verdict == "broken"
 
 
 def weakened(method: Method, share: float, **kind: object) -> Audit:

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+from command_line import QUICK, Command, answer, npz
 
 import tacit
-from conftest import QUICK, Command, answer, npz
 
 
 def test_linkteller_answers_its_contract(tacit_command: Command, graph_file: Path) -> None:

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import QUICK, Command, answer, npz
 
 import tacit
-from conftest import QUICK, Command, answer, npz
 from tacit.privacy import Ledger
 
 STATEMENT = {"unit", "relation", "epsilon", "delta", "accountant", "releasable"}

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from command_line import QUICK, Command, answer
 
-from conftest import QUICK, Command, answer
 from tacit.methods import GAP, gap_network
 from tacit.privacy import Ledger
 

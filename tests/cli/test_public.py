@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from command_line import Command, answer, npz
 
 import tacit
-from conftest import Command, answer, npz
 from tacit.graph import Cut, cut
 
 CENSUS = ("--method", "census", "--set", "epochs=3", "--set", "encoder_epochs=2")

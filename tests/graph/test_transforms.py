@@ -13,6 +13,7 @@ from tacit.graph import (
     subgraph,
     symmetrize,
 )
+from tacit.graph.transforms import kept_entries
 
 
 def lists_of(graph):
@@ -40,7 +41,7 @@ def graphs(draw):
 @given(graphs(), st.integers(0, 6), st.integers(0, 2**32 - 1))
 def test_bounding_keeps_d_entries_of_every_list(graph, bound, seed):
     before = graph.indices.copy()
-    cut = bound_out_lists(graph, bound, np.random.default_rng(seed))
+    cut = bound_out_lists(graph, bound, seed)
     for whole, kept in zip(lists_of(graph), lists_of(cut), strict=True):
         assert len(kept) == min(bound, len(whole))
         assert set(kept) <= set(whole)
@@ -55,12 +56,11 @@ def test_bounding_is_uniform_in_every_list_also_the_last():
     graph = from_arcs(
         arcs[:, 0], arcs[:, 1], features=np.ones((7, 1)), labels=np.zeros(7, dtype=int)
     )
-    rng = np.random.default_rng(7)
     counts = {0: {}, 6: {}}
     joint = {}
     draws = 6000
-    for _ in range(draws):
-        kept = lists_of(bound_out_lists(graph, 2, rng))
+    for seed in range(draws):
+        kept = lists_of(bound_out_lists(graph, 2, seed))
         assert kept[2] == [0, 1]
         for u in counts:
             counts[u][tuple(kept[u])] = counts[u].get(tuple(kept[u]), 0) + 1
@@ -74,9 +74,32 @@ def test_bounding_is_uniform_in_every_list_also_the_last():
     assert abs(joint[True, True] - independent) < 6 * np.sqrt(independent)
 
 
+def test_bounding_reads_each_list_on_its_own():
+    """A shared stream of coins was shifted by another list's length, for whoever knew the seed."""
+    rng = np.random.default_rng(3)
+    tails, heads = rng.integers(0, 12, (2, 90))
+    options = {"features": np.ones((12, 1)), "labels": np.zeros(12, dtype=int), "directed": True}
+    graph = from_arcs(tails, heads, **options)
+    for v in range(12):
+        without = from_arcs(tails[tails != v], heads[tails != v], **options)
+        first, second = (lists_of(bound_out_lists(g, 2, 1)) for g in (graph, without))
+        assert all(first[u] == second[u] for u in range(12) if u != v)
+
+
+def test_one_list_alone_is_cut_as_among_others():
+    n, k = 4000, 3
+    indptr, owners = np.arange(n + 1) * 10, np.arange(n)
+    indices = np.tile(np.arange(10, dtype=np.int32), n)
+    kept = kept_entries(owners, indptr, indices, k, 1)
+    share = kept.reshape(n, 10).mean(axis=0)
+    assert np.abs(share - 0.3).max() < 6 * np.sqrt(0.21 / n)
+    alone = kept_entries(owners[9:10], np.array([0, 10]), indices[:10], k, 1)
+    assert np.array_equal(alone, kept[90:100])
+
+
 def test_bounding_refuses_a_negative_bound(small):
     with pytest.raises(GraphError, match="-1 entries"):
-        bound_out_lists(small, -1, np.random.default_rng(0))
+        bound_out_lists(small, -1, 0)
 
 
 @settings(max_examples=50, deadline=None)

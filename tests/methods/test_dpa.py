@@ -9,7 +9,8 @@ import pytest
 import tacit
 from tacit.errors import PlanError, UnitError
 from tacit.graph import Graph, PublicFacts, synthetic
-from tacit.methods.dpa import claimed_edge, session_of
+from tacit.methods.dpa import session_of
+from tacit.methods.dpa_claims import claimed_edge
 from tacit.privacy.accounting import epsilon_pld
 from tacit.privacy.split import gaussian_mu
 from tacit.release import load_bundle, release

@@ -15,11 +15,11 @@ from tacit import Edge, Graph, KNeighbors, Ledger, Node, Plan
 from tacit.aggregate import to_grid, unit_rows
 from tacit.aggregate.hop_sum import GRID_BITS
 from tacit.errors import PlanError, UnitError
-from tacit.graph import PublicFacts, fingerprint
+from tacit.graph import PublicFacts, bound_out_lists, fingerprint
 from tacit.learn.train import TrainConfig, train
 from tacit.methods import Method
 from tacit.methods.base import Noise
-from tacit.methods.sage_network import OneLayer, SageNetwork, cut_lists, shrunk
+from tacit.methods.sage_network import OneLayer, SageNetwork, signal_share
 from tacit.methods.sage_node import SageNode
 from tacit.privacy.units import Unit, zero_record
 from tacit.release import load_bundle, release
@@ -51,7 +51,7 @@ def maker(**options: Any) -> Maker:
 def sizes(method: Method) -> dict[str, int]:
     outcome = method.fitted.outcome
     return {
-        "network": sum(array.size for array in outcome.weights.values()),
+        "network": sum(a.size for key, a in outcome.weights.items() if key != "share"),
         "inference": outcome.released["inference"].size,
     }
 
@@ -60,7 +60,7 @@ def message_sums(plan: Plan, graph: Graph, seed: int) -> list[np.ndarray]:
     """The exact sums that an answer reads, by scipy; the weights are constants, as if released."""
     rng = np.random.default_rng(seed)
     heard = unit_rows(graph.features) @ rng.standard_normal((7, 3)).astype(np.float32)
-    lists = cut_lists(graph, plan.unit.max_degree, 3) if plan.unit.links == "own" else graph
+    lists = bound_out_lists(graph, plan.unit.max_degree, 3) if plan.unit.links == "own" else graph
     arcs = csr_array(
         (np.ones(lists.arcs, np.int64), lists.indices, lists.indptr),
         shape=(graph.nodes, graph.nodes),
@@ -168,21 +168,6 @@ def test_one_record_moves_the_clipped_sum_by_no_more_than_the_theorem_says(unit:
         assert 3.0 < moved <= claim
 
 
-def test_cutting_reads_each_list_on_its_own() -> None:
-    """Another list's length moves nothing here; with a shared random stream it would."""
-    for v in range(5):
-        other = zero_record(GRAPH, v, column=False)
-        first, second = cut_lists(GRAPH, 2, 1), cut_lists(other, 2, 1)
-        for u in set(range(GRAPH.nodes)) - {v}:
-            mine = first.indices[first.indptr[u] : first.indptr[u + 1]]
-            assert np.array_equal(mine, second.indices[second.indptr[u] : second.indptr[u + 1]])
-    cut = cut_lists(GRAPH, 2, 1)
-    assert np.array_equal(cut.out_degrees, np.minimum(GRAPH.out_degrees, 2))
-    assert not np.array_equal(cut.indices, cut_lists(GRAPH, 2, 2).indices)
-    shares = [np.isin(9, cut_lists(star(12), 6, seed).indices) for seed in range(400)]
-    assert 0.4 < np.mean(shares) < 0.6
-
-
 def test_what_the_paper_claims_for_cut_links_is_charged_as_nothing_finite(tmp_path: Path) -> None:
     """Truncation bounds nothing where others' lists are part of the node."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
@@ -223,11 +208,11 @@ def test_a_person_answers_for_oneself_from_a_bundle(tmp_path: Path) -> None:
 def test_sums_that_are_all_noise_are_left_out() -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 3, (500, 4)).astype(np.float32)
-    signal = np.full((500, 4), 4.0, np.float32)
-    assert float(np.abs(shrunk(noise, 3.0)).max()) < 1.5
+    assert signal_share(noise, 3.0) < 0.1
     # 16 of 25 parts of the energy are signal.
-    np.testing.assert_allclose(shrunk(signal + noise, 3.0), (signal + noise) * 0.64, rtol=0.1)
-    assert not shrunk(noise, 30.0).any()
+    assert signal_share(np.float32(4.0) + noise, 3.0) == pytest.approx(0.64, abs=0.03)
+    assert signal_share(noise, 30.0) == 0.0
+    assert signal_share(0 * noise, 1.0) == 0.0
 
 
 def test_without_privacy_it_learns() -> None:

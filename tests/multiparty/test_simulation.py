@@ -152,30 +152,6 @@ def test_noise_without_a_source_is_refused(graph):
         sim.session(deal(graph, dummies=Dummies("none")), graph, None)
 
 
-def test_a_list_is_cut_by_reading_that_list_alone(graph):
-    users = np.arange(graph.nodes)
-    kept = rec.cut_lists(users, graph.indptr, graph.indices, 4, seed=7)
-    counts = np.add.reduceat(kept.astype(int), graph.indptr[:-1])
-    lengths = graph.out_degrees
-    np.testing.assert_array_equal(counts[lengths > 0], np.minimum(lengths, 4)[lengths > 0])
-    # Another first list, and one user alone on its own device: the other lists are cut the same.
-    first = int(graph.indptr[1])
-    pointers = np.concatenate([[0], graph.indptr[1:] - first])
-    others = rec.cut_lists(users, pointers, graph.indices[first:], 4, seed=7)
-    np.testing.assert_array_equal(others, kept[first:])
-    lo, hi = int(graph.indptr[9]), int(graph.indptr[10])
-    alone = rec.cut_lists(np.array([9]), np.array([0, hi - lo]), graph.indices[lo:hi], 4, seed=7)
-    np.testing.assert_array_equal(alone, kept[lo:hi])
-
-
-def test_cuts_are_fair():
-    n, k = 4000, 3
-    indptr = np.arange(n + 1) * 10
-    kept = rec.cut_lists(np.arange(n), indptr, np.tile(np.arange(10, dtype=np.int32), n), k, 1)
-    share = kept.reshape(n, 10).mean(axis=0)
-    assert np.abs(share - 0.3).max() < 6 * np.sqrt(0.21 / n)
-
-
 def test_dummies_hide_counts_and_cost_what_was_planned():
     source = NoiseSource.seeded(4)
     gaussian = rec.draw_dummies(Dummies.hiding(10.7), 20_000, source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import GraphError
 from tacit.graph.build import rows_of, with_reverses
@@ -145,22 +145,20 @@ def split(graph: Graph, ratios: Sequence[float] = (75, 10, 15), seed: int = 0) -
     return graph.with_(train=masks[0], val=masks[1], test=masks[2])
 
 
-def bound_out_lists(graph: Graph, max_degree: int, rng: np.random.Generator) -> Graph:
-    r"""Cuts every out-list that is longer than D to D of its entries, uniformly at random.
-
-    Each list is cut by reading that list alone: a list keeps each of its :math:`\binom{d}{D}`
-    subsets of size D with equal probability, independently of all other lists.
+def bound_out_lists(graph: Graph, max_degree: int, seed: int) -> Graph:
+    r"""Cuts every out-list that is longer than D to D of its entries, as :func:`kept_entries` says.
 
     Formal guarantees:
         Under ``Node(links="own")`` one individual controls one out-list, so the cut graph of a
         neighbouring data set differs in that list alone, and at most D terms of any sum over
-        arcs move. It gives NO bound under ``Node(links="all")``, where removing one node changes
-        many lists: see PRIVACY.md, "Why truncation is not enough".
+        arcs move, for every seed and also for whoever knows it. It gives NO bound under
+        ``Node(links="all")``, where removing one node changes many lists: see proofs/hop_sums.md,
+        "Why truncation cannot give links=all".
 
     Args:
         graph: The graph.
         max_degree: D, the most entries a list keeps.
-        rng: Source of the choice. It needs no secrecy: the bound holds for every outcome.
+        seed: Of the choice; public.
 
     Returns:
         A graph with ``directed=True``, also where nothing had to be cut: which lists are long is
@@ -168,20 +166,54 @@ def bound_out_lists(graph: Graph, max_degree: int, rng: np.random.Generator) -> 
     """
     if max_degree < 0:
         raise GraphError(f"a list cannot be bounded to {max_degree} entries")
-    degrees = graph.out_degrees
-    in_long = np.repeat(degrees > max_degree, degrees)
-    candidates = np.flatnonzero(in_long)
-    rows = arc_sources(graph)[candidates]
-    # Sort each long list by a random key and keep its first D: a uniform subset.
-    order = np.lexsort((rng.random(len(candidates)), rows))
-    long_degrees = degrees[degrees > max_degree]
-    starts = np.repeat(np.cumsum(long_degrees) - long_degrees, long_degrees)
-    rank = np.arange(len(candidates)) - starts
-    keep = ~in_long
-    keep[candidates[order[rank < max_degree]]] = True
+    owners = np.arange(graph.nodes)
+    kept = kept_entries(owners, graph.indptr, graph.indices, max_degree, seed)
     indptr = np.zeros(graph.nodes + 1, dtype=np.int64)
-    np.cumsum(np.minimum(degrees, max_degree), out=indptr[1:])
-    return graph.with_(indptr=indptr, indices=graph.indices[keep], directed=True)
+    np.cumsum(np.minimum(graph.out_degrees, max_degree), out=indptr[1:])
+    return graph.with_(indptr=indptr, indices=graph.indices[kept], directed=True)
+
+
+def kept_entries(
+    owners: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    most: int,
+    seed: int,
+) -> NDArray[np.bool_]:
+    """Which entries of each own list stay where it is longer than ``most``.
+
+    Every entry has a fixed priority, mixed from the seed, the list's owner and the entry, and a
+    list keeps its smallest: over seeds, a uniformly random subset. So a list is cut by reading that
+    list alone, whatever others do, also for whoever knows the seed: drawing the coins of all lists
+    from one generator would let one list's length decide which coins the next one gets.
+
+    Args:
+        owners: Owners of the lists.
+        indptr: Row pointers.
+        indices: Entries.
+        most: How many stay.
+        seed: Public.
+    """
+    lengths = np.diff(indptr)
+    kept = np.ones(len(indices), bool)
+    places = np.flatnonzero(np.repeat(lengths > most, lengths))
+    rows = np.repeat(np.arange(len(owners)), lengths)[places]
+    entries = indices[places].astype(np.uint64)
+    start = np.uint64(seed % 2**64)
+    priority = _mixed(_mixed(owners[rows].astype(np.uint64) ^ start) ^ entries)
+    order = np.lexsort((priority, rows))
+    # Places of one list are consecutive in both orders; its first by priority stay.
+    rank = np.arange(len(places)) - np.searchsorted(rows, rows, side="left")
+    kept[places[order[rank >= most]]] = False
+    return kept
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's output function (Steele, Lea, Flood, 2014): a bijection that mixes well."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
 
 
 def arc_sources(graph: Graph) -> np.ndarray:

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tacit.errors import PlanError
 from tacit.graph import Graph, PublicFacts
 from tacit.graph.graph import FloatArray
 from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress, refuse_unit
+from tacit.methods.dpa_claims import claimed, claimed_edge, proved
 from tacit.methods.dpa_settings import DpaSettings, Preset, choose
 from tacit.multiparty.records import Records, summary_columns
 from tacit.multiparty.ring import smallest_ring
@@ -106,8 +106,8 @@ class DPA(Method):
             overrides=self.overrides,
         )
         if paper:
-            stages = _claimed(settings, unit, self.epsilon, self.delta)
-            charged = tuple(_proved(stage, settings, unit) for stage in stages)
+            stages = claimed(settings, unit, self.epsilon, self.delta)
+            charged = tuple(proved(stage, settings, unit) for stage in stages)
             cost = _cost(stages, self.delta)
         else:
             stages, cost = calibrated(
@@ -327,12 +327,6 @@ def read_degree(plan: Plan, graph: Graph) -> int | None:
     return max(1, int(np.quantile(graph.out_degrees, settings.clip_rate)))
 
 
-def claimed_edge(settings: DpaSettings) -> float:
-    """The paper's epsilon of numbers of pairs (Equation 13)."""
-    r, p = settings.dummy_rate, settings.shares / settings.parties
-    return math.log(max(1 / (1 - r), (1 / (1 - p) if p < 1 else math.inf) + 1 - r))
-
-
 def _answers(
     settings: DpaSettings,
     deal: SessionPlan,
@@ -446,67 +440,6 @@ def _sensitivities(settings: DpaSettings, unit: Node) -> list[tuple[str, int, Se
 
 def _cited(whole: Sensitivity) -> str:
     return f"{whole.theorem}, {whole.page}"
-
-
-def _claimed(settings: DpaSettings, unit: Node, epsilon: float, delta: float) -> tuple[Stage, ...]:
-    """The paper's noise: Equations 3, 13 and 30, one layer each, at the unit's D."""
-    claim = "Theorem 5 of the paper, as claimed, the paper"
-    edge = claimed_edge(settings)
-    for_features = settings.feature_share * epsilon
-    parts = {"features": for_features, "labels": epsilon - for_features - edge}
-    if math.isinf(epsilon):
-        return tuple(Stage(name, 1, 0.0, 0.0, theorem=claim) for name in ("counts", *parts))
-    if parts["labels"] <= 0 or for_features <= 0:
-        raise PlanError(
-            f"epsilon {epsilon:g} leaves nothing for labels or features",
-            why=f"the paper spends {edge:.4g} of it on the numbers of pairs",
-            remedy="ask for more, or set dummy_rate lower",
-        )
-    degree = _degree(unit)
-    answer = 2 / (1 + math.exp(edge))  # randomized response of that epsilon
-    found = [
-        Stage(
-            "counts",
-            1,
-            answer,
-            settings.dummy_rate,
-            theorem=claim,
-            mechanism="randomized-response",
-        )
-    ]
-    for name, budget in parts.items():
-        root = math.sqrt(2 * math.log(1.25 / delta)) / budget
-        if settings.distribution == "laplace":
-            # By an L1 sensitivity of 2 (D + 1), which holds for one-hot rows.
-            root = math.sqrt(2 * (degree + 1)) / budget
-        found.append(Stage(name, 1, root, root * math.sqrt(2 * (degree + 1)), theorem=claim))
-    return tuple(found)
-
-
-def _proved(stage: Stage, settings: DpaSettings, unit: Node) -> Stage:
-    """The same noise under sound accounting; no noise multiplier where nothing is proved."""
-    layers = max(settings.feature_layers, settings.label_layers)
-    private = settings.clip_rate > 0 or settings.clip == "received"
-    if layers > 1 or private or settings.distribution == "laplace" or not stage.noise_multiplier:
-        return replace(stage, noise_multiplier=0.0, mechanism="gaussian", theorem="none")
-    degree, two = _degree(unit), unit.relation == "replace"
-    # One party alone already knows its own noise and sees t/m of the pairs.
-    known = max(1, settings.colluding)
-    if stage.name == "counts":
-        seen = 1 - math.comb(settings.parties - known, settings.shares) / math.comb(
-            settings.parties, settings.shares
-        )
-        lost, gained = -math.log1p(-settings.dummy_rate), -math.log1p(-seen) if seen < 1 else 0.0
-        if seen >= 1:
-            return replace(stage, noise_multiplier=0.0, mechanism="gaussian", theorem="none")
-        each = lost + gained if two else max(lost, gained)
-        answer = 2 / (1 + math.exp(each))
-        return replace(stage, rounds=degree, noise_multiplier=answer, theorem=f"Theorem 4, {_PAGE}")
-    links = replace(unit, max_degree=degree + int(settings.self_link))
-    whole = hop_sums(links, directed=True, hops=1, nonnegative=stage.name == "labels")
-    # Each party drew variance std^2 / (m - c); those that do not collude are what is left.
-    left = math.sqrt((settings.parties - known) / (settings.parties - settings.colluding))
-    return replace(stage, noise_multiplier=left * stage.noise_std / whole.l2, theorem=_cited(whole))
 
 
 def _cost(stages: tuple[Stage, ...], delta: float) -> Any:

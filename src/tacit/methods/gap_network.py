@@ -147,7 +147,7 @@ class GapNetwork:
         unit = self.plan.unit
         if not self._is_own() or self.settings.bound != "sample" or not isinstance(unit, Node):
             return graph
-        return bound_out_lists(graph, unit.max_degree or 1, np.random.default_rng(self.seed))
+        return bound_out_lists(graph, unit.max_degree or 1, self.seed)
 
     def _weights_of(self, graph: Graph) -> FloatArray | None:
         unit = self.plan.unit

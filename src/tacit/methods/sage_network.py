@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from tacit.aggregate import noisy_hops, unit_rows
 from tacit.aggregate.hop_sum import GRID_BITS
-from tacit.graph import Graph
+from tacit.graph import Graph, bound_out_lists
 from tacit.graph.graph import FloatArray
-from tacit.graph.transforms import arc_sources
 from tacit.learn.dpsgd import DpSgdConfig, train_private
 from tacit.learn.networks import local_seed
 from tacit.learn.train import TrainConfig, predict_logits, train
@@ -53,6 +52,7 @@ class SageNetwork:
         self.plan, self.seed, self.source, self.progress = plan, seed, source, progress
         self.settings: SageNodeSettings = plan.settings
         self.private = math.isfinite(plan.epsilon)
+        self.share = 1.0
         self.layer = OneLayer(plan.facts.features, plan.facts.classes, seed)
 
     @property
@@ -106,7 +106,10 @@ class SageNetwork:
         )
 
     def sums(self, graph: Graph) -> FloatArray:
-        """The released sums of messages, shrunk; without privacy the exact scores heard."""
+        """The released noisy sums of messages; without privacy the exact scores heard.
+
+        Notes how much of them is not noise, by which answers weigh them.
+        """
         x = unit_rows(graph.features)
         if not self.private:
             heard = torch.from_numpy(self._exact(graph, x))
@@ -124,25 +127,29 @@ class SageNetwork:
         )
         # Under links="all" a row is for its own node, and one factor would carry it to everyone.
         own = isinstance(self.plan.unit, Node) and self.plan.unit.links == "own"
-        return shrunk(hop[0], std) if own else hop[0]
+        self.share = signal_share(hop[0], std) if own else 1.0
+        return hop[0]
 
     def posteriors(self, graph: Graph, sums: FloatArray) -> np.ndarray:
         """Class probabilities from each node's own row and its row of the released sums."""
         x = torch.from_numpy(unit_rows(graph.features))
-        scale = self._bound() / self.degree if self.private else 1.0
+        scale = self.share * self._bound() / self.degree if self.private else 1.0
         scores = predict_logits(self.layer.own, (x,)) + torch.from_numpy(sums) * scale
         return scores.softmax(dim=1).numpy()
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every trained parameter by name."""
-        return {k: v.detach().numpy().copy() for k, v in self.layer.state_dict().items()}
+        found = {k: v.detach().numpy().copy() for k, v in self.layer.state_dict().items()}
+        return found | {"share": np.asarray([self.share], np.float64)}
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """Take up parameters that :meth:`weights` gave."""
-        self.layer.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in arrays.items()})
+        self.share = float(arrays["share"][0])
+        layer = {k: torch.from_numpy(v.copy()) for k, v in arrays.items() if k != "share"}
+        self.layer.load_state_dict(layer)
 
     def _bounded(self, graph: Graph) -> Graph:
-        return cut_lists(graph, self.degree, self.seed) if cuts_lists(self.plan) else graph
+        return bound_out_lists(graph, self.degree, self.seed) if cuts_lists(self.plan) else graph
 
     def _exact(self, graph: Graph, x: FloatArray) -> FloatArray:
         """The sum over D; without privacy the mean. For DP-SGD's eyes alone."""
@@ -166,42 +173,11 @@ class SageNetwork:
         return np.asarray(rows / np.maximum(lengths, self._bound()), np.float32)
 
 
-def shrunk(sums: FloatArray, std: float) -> FloatArray:
-    """Noisy sums times the share of their energy that is not noise. Post-processing.
+def signal_share(sums: FloatArray, std: float) -> float:
+    """The share of noisy sums' energy that is not noise. Post-processing of what was released.
 
     ``max(0, 1 - n c s^2 / |S|^2)``, James and Stein's factor for all rows together: where the noise
     says all there is, an answer leaves the neighbours out.
     """
     energy = float(np.square(sums, dtype=np.float64).sum())
-    factor = max(0.0, 1.0 - sums.size * std * std / energy) if energy else 0.0
-    return np.asarray(sums * np.float32(factor), np.float32)
-
-
-def cut_lists(graph: Graph, most: int, seed: int) -> Graph:
-    """Every own list cut to the entries of smallest hash. Reads each list on its own.
-
-    Which entries stay is a fixed function of the list for a fixed seed, so that a longer list
-    elsewhere moves nothing here (a shared stream of random numbers would be shifted by it).
-
-    Args:
-        graph: The graph.
-        most: D, the entries that stay.
-        seed: Public; another seed gives another hash.
-
-    Returns:
-        A graph with ``directed=True``.
-    """
-    tail = arc_sources(graph)
-    with np.errstate(over="ignore"):
-        key = tail.astype(np.uint64) << np.uint64(32) | graph.indices.astype(np.uint64)
-        key ^= np.uint64(seed % 2**63) * np.uint64(0x9E3779B97F4A7C15)
-        # The finaliser of SplitMix64 (Steele, Lea, Flood, 2014).
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-            key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-    order = np.lexsort((key, tail))
-    rank = np.arange(graph.arcs) - np.repeat(graph.indptr[:-1], graph.out_degrees)
-    kept = np.zeros(graph.arcs, bool)
-    kept[order[rank < most]] = True
-    indptr = np.zeros(graph.nodes + 1, np.int64)
-    np.cumsum(np.minimum(graph.out_degrees, most), out=indptr[1:])
-    return graph.with_(indptr=indptr, indices=graph.indices[kept], directed=True)
+    return max(0.0, 1.0 - sums.size * std * std / energy) if energy else 0.0

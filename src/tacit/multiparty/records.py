@@ -72,48 +72,6 @@ class Records:
         )
 
 
-def cut_lists(
-    users: NDArray[np.int64],
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    longest: int,
-    seed: int,
-) -> NDArray[np.bool_]:
-    """Which entries of each own list are sent to: K of them, where there are more.
-
-    Every entry has a fixed priority, mixed from the seed, the list's owner and the entry, and a
-    list keeps its K smallest. So a list is cut by reading that list alone, whatever others do,
-    also for whoever knows the seed: drawing the coins of all lists from one generator would let
-    one list's length decide which coins the next one gets.
-
-    Args:
-        users: Owners of the lists.
-        indptr: Row pointers.
-        indices: Entries.
-        longest: K.
-        seed: Public.
-    """
-    lengths = np.diff(indptr)
-    kept = np.ones(len(indices), bool)
-    places = np.flatnonzero(np.repeat(lengths > longest, lengths))
-    owners = np.repeat(np.arange(len(users)), lengths)[places]
-    entries = indices[places].astype(np.uint64)
-    priority = _mixed(_mixed(users[owners].astype(np.uint64) ^ np.uint64(seed)) ^ entries)
-    order = np.lexsort((priority, owners))
-    # Places of one list are consecutive in both orders; its K first by priority stay.
-    rank = np.arange(len(places)) - np.searchsorted(owners, owners, side="left")
-    kept[places[order[rank >= longest]]] = False
-    return kept
-
-
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's output function (Steele, Lea, Flood, 2014): a bijection that mixes well."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
-
-
 def draw_dummies(dummies: Dummies, count: int, source: NoiseSource) -> NDArray[np.int64]:
     """How many dummies each of ``count`` users makes. Drawn once per session.
 

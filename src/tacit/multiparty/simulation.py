@@ -23,7 +23,8 @@ from tacit.aggregate.hop import Grid
 from tacit.errors import NoiseError
 from tacit.graph import Graph
 from tacit.graph.graph import FloatArray, transpose
-from tacit.multiparty.records import Records, cut_lists, draw_dummies, make_grid
+from tacit.graph.transforms import kept_entries
+from tacit.multiparty.records import Records, draw_dummies, make_grid
 from tacit.multiparty.ring import Stream, Words, choose_parties, noise_words, to_real
 from tacit.multiparty.session import Round, SessionPlan
 from tacit.privacy.noise import NoiseSource
@@ -171,7 +172,7 @@ def sending(
 ) -> tuple[InLists, NDArray[np.int64]]:
     """Who sends to each key after cutting, and to how many each user sends."""
     users = np.arange(graph.nodes)
-    kept = cut_lists(users, graph.indptr, graph.indices, plan.longest, seed)
+    kept = kept_entries(users, graph.indptr, graph.indices, plan.longest, seed)
     sent = np.minimum(graph.out_degrees, plan.longest)
     indptr = np.concatenate([[0], np.cumsum(sent)])
     lists = InLists.check(indptr, graph.indices[kept])

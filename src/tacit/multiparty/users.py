@@ -14,13 +14,14 @@ import numpy as np
 
 from tacit.errors import SessionError
 from tacit.graph.graph import FloatArray
+from tacit.graph.transforms import kept_entries
 from tacit.multiparty.agent import Agent, Lists, Rows
 from tacit.multiparty.agreement import REGISTRATION, Agreement
 from tacit.multiparty.calls import Calls, UnreachableError
 from tacit.multiparty.config import RoleConfig
 from tacit.multiparty.driving import Orders, check_orders, message
 from tacit.multiparty.enrolment import Enrolled, credentials
-from tacit.multiparty.records import Records, cut_lists, make_grid
+from tacit.multiparty.records import Records, make_grid
 from tacit.multiparty.refusals import Counts, RefusedError
 from tacit.multiparty.ring import Stream, to_real
 from tacit.multiparty.state import Phase
@@ -154,7 +155,7 @@ class Users:
 def cut(agreement: Agreement, records: Records) -> Lists:
     """To whom users send: their lists, the long ones cut, each by reading that list alone."""
     plan = agreement.plan
-    kept = cut_lists(
+    kept = kept_entries(
         records.users, records.indptr, records.indices, plan.longest, agreement.cut_seed
     )
     sent = np.minimum(np.diff(records.indptr), plan.longest)
