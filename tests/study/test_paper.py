@@ -87,7 +87,9 @@ def data(tmp_path: Path) -> Path:
 
 
 CONFIGS = [
-    p for p in sorted(PAPERS.glob("*/config.toml")) if 'kind = "attack"' not in p.read_text()
+    path
+    for path in sorted(PAPERS.glob("*/config.toml"))
+    if 'kind = "attack"' not in path.read_text()
 ]
 
 
