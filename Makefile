@@ -35,6 +35,11 @@ bench: $(STAMP)  ## speed, each a ratio against a peer in the same run
 	$(BIN)/python benchmarks/dpsgd.py
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/perturbation.py
+	$(BIN)/python benchmarks/linkteller.py --slice 5
+	$(BIN)/python benchmarks/teachers.py --teachers 16 --slice 1 --data $(DATA)/amazon_computers.npz
+	$(BIN)/python benchmarks/dpdgc.py --data $(DATA)
+	$(BIN)/python benchmarks/dpa.py
+	$(BIN)/python benchmarks/multiparty.py --users 250
 	$(BIN)/python benchmarks/accuracy.py --data $(DATA)
 
 soak: $(STAMP)  ## long statistical checks
