@@ -19,15 +19,16 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## plan, fit GAP under edge and node privacy, print statements, write demo-out/
 	$(BIN)/tacit demo --out demo-out
 
+# One thread each: two workers with two threads each would wait for one another.
 test: $(STAMP)  ## the whole fast suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(STAMP)  ## format, lint, types, import order, docs examples
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --doctest-modules src/tacit --doctest-glob='*.md' docs README.md -p no:cacheprovider
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules src/tacit --doctest-glob='*.md' docs README.md -p no:cacheprovider
 
 bench: $(STAMP)  ## speed, each a ratio against a peer in the same run
 	$(BIN)/python benchmarks/hop.py

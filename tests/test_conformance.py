@@ -215,7 +215,7 @@ def test_conformance(name: str, check: Callable[[Case], None]) -> None:
 
 
 def test_all_at_once_names_what_it_skipped() -> None:
-    case = Case(mlp, Edge(), GRAPH)
+    case = Case(mlp, Edge(), GRAPH, refused=())
     skipped = check_method(case)
     assert "check_charge_comes_before_noise" in skipped
     assert "check_inputs_are_not_mutated" not in skipped
