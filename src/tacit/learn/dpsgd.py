@@ -236,7 +236,8 @@ class Grid:
     def release(self, total: Tensor, noise: Tensor | None) -> None:
         """Round the sum to the grid, add the integers, return to units of the gradient."""
         if noise is not None:
-            total.div_(self.step).round_().add_(noise).mul_(self.step)
+            # The step is a power of two: multiplying by its inverse is dividing by it.
+            total.mul_(1 / self.step).round_().add_(noise).mul_(self.step)
 
 
 class Update:
@@ -299,7 +300,8 @@ def batches_and_noise(
         seeds = [int(x) for x in bits.view(np.uint32)[:, 0]]
         if grid.step == 0:
             return list(zip(members, [None] * count, seeds, strict=True))
-        noise = torch.from_numpy(source.gaussian(grid.scale, count * size))
+        # Below 2^53 a float64 holds an integer, and this thread has the time to convert it.
+        noise = torch.from_numpy(source.gaussian(grid.scale, count * size).astype(np.float64))
         return list(zip(members, noise.view(count, size), seeds, strict=True))
 
     # The first block cannot be drawn beside a step, so blocks start small and double.
