@@ -172,12 +172,14 @@ def test_queries_are_drawn_among_nodes_that_are_not_scored():
 # -- samples, neighbours, votes ------------------------------------------------------------------
 
 
-def test_the_nearest_are_the_nearest_of_the_sample():
+@pytest.mark.parametrize("search", ["torch", "faiss"])
+def test_the_nearest_are_the_nearest_of_the_sample(search):
     rng = np.random.default_rng(0)
     asked, points = rng.standard_normal((5, 4)), rng.standard_normal((40, 4))
     coins = rng.random((5, 40)) < 0.5
     for distance in ("euclidean", "cosine"):
-        settings = choose("tacit", "sound", {**QUICK, "neighbours": 6, "distance": distance})
+        few = {**QUICK, "neighbours": 6, "distance": distance, "search": search}
+        settings = choose("tacit", "sound", few)
         for row, found in enumerate(answers.nearest(asked, points, coins, settings)):
             a, b = asked[row], points[coins[row]]
             if distance == "cosine":

@@ -201,20 +201,42 @@ def nearest(
         coins: Who was sampled for which query.
         settings: K and the distance.
     """
-    import torch
-
     if settings.distance == "cosine":
         asked, points = unit(asked), unit(points)
+    closest_of = _closest_by_faiss if settings.search == "faiss" else _closest_by_torch
     for features, mask in zip(asked, coins, strict=True):
         members = np.flatnonzero(mask)
         if len(members) > settings.neighbours:
             # Of the sample alone: who was not sampled may not even move a rounding.
-            targets = torch.from_numpy(np.asarray(points[members], np.float64))
-            row = torch.from_numpy(np.asarray(features, np.float64))
-            gaps = (targets**2).sum(dim=1) - 2 * (targets @ row)
-            closest = torch.topk(gaps, settings.neighbours, largest=False).indices.numpy()
-            members = np.sort(members[closest])
+            members = np.sort(members[closest_of(points[members], features, settings.neighbours)])
         yield members
+
+
+def _closest_by_torch(points: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
+    """Places of the nearest points, in float64."""
+    import torch
+
+    targets = torch.from_numpy(np.asarray(points, np.float64))
+    row = torch.from_numpy(np.asarray(asked, np.float64))
+    gaps = (targets**2).sum(dim=1) - 2 * (targets @ row)
+    found: np.ndarray = torch.topk(gaps, count, largest=False).indices.numpy()
+    return found
+
+
+def _closest_by_faiss(points: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
+    """Places of the nearest points by a flat index: exact, in float32."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise PlanError(
+            "search=faiss needs the package faiss",
+            why="it is not among the packages that are always installed",
+            remedy="install tacit[faiss], or leave search out",
+        ) from error
+    index = faiss.IndexFlatL2(points.shape[1])
+    index.add(np.ascontiguousarray(points, np.float32))
+    found: np.ndarray = index.search(np.ascontiguousarray(asked[None], np.float32), count)[1][0]
+    return found
 
 
 def attributed(graph: Graph) -> Attributed:

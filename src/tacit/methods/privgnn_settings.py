@@ -46,6 +46,7 @@ class PrivGnnSettings:
         gamma: Poisson rate at which private nodes take part in a query.
         neighbours: K.
         distance: Between a query and private nodes, in raw features.
+        search: What finds neighbours: ``torch``, or a flat index of ``faiss``; both are exact.
         share: Share of public nodes within the radius of a query (``votes``).
         parts: Disjoint parts (``pate-gnn``, ``pate-mlp``).
         hidden: Width of teachers and student.
@@ -71,6 +72,7 @@ class PrivGnnSettings:
     gamma: float
     neighbours: int
     distance: Literal["euclidean", "cosine"]
+    search: Literal["torch", "faiss"]
     share: float
     parts: int
     hidden: int
@@ -134,7 +136,8 @@ class PrivGnnSettings:
 
 _COMMON: dict[str, Any] = {
     "lam": 0.0, "sigma": 0.0, "query_ids": "", "selection": "random", "neighbours": 750,
-    "distance": "euclidean", "share": 0.15, "parts": 20, "hidden": 64, "epochs": 200,
+    "distance": "euclidean", "search": "torch", "share": 0.15, "parts": 20, "hidden": 64,
+    "epochs": 200,
     "learning_rate": 0.01, "dropout": 0.5, "processes": 1, "width": 64, "pretrain": 0,
 }  # fmt: skip
 
