@@ -1,8 +1,8 @@
 """Seconds and memory of DPDGC at the paper's settings, and on a graph too large to be dense.
 
 The published code (Opacus, two cores) takes 168 s for a run under node privacy and 114 s under edge
-privacy on Cora: 100 epochs of the embedding and 100 of the head, batches of 64. Both figures are wall
-time; run this on an idle machine.
+privacy on Cora: 100 epochs of the embedding and 100 of the head, batches of 64. Both figures are
+wall time; run this on an idle machine.
 
     python benchmarks/dpdgc.py [--data ../shared/data] [--quick] [--json]
 """
