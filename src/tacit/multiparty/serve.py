@@ -165,7 +165,8 @@ def _shuffler(config: RoleConfig, held: Enrolled, ending: Ending) -> int:
         return parties[party].deliver(number, name, names, rows)
 
     def turn() -> Orders:
-        return drive_shuffler(shuffler, _reporting(coordinator), deliver, len(parties))
+        # Two batches per party: one is on its way while the other is being written.
+        return drive_shuffler(shuffler, _reporting(coordinator), deliver, 2 * len(parties))
 
     try:
         return _turns(config, shuffler, ending, turn)
