@@ -28,7 +28,7 @@ check: $(STAMP)  ## format, lint, types, import order, docs examples
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules src/tacit --doctest-glob='*.md' docs README.md -p no:cacheprovider
+	TACIT_LEDGER=$(VENV)/examples.sqlite OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules src/tacit --doctest-glob='*.md' docs README.md -p no:cacheprovider
 
 bench: $(STAMP)  ## speed, each a ratio against a peer in the same run
 	$(BIN)/python benchmarks/hop.py
