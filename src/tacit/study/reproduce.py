@@ -243,7 +243,13 @@ def _sweep(made: Reproduced, name: str, family: str) -> tuple[str, list[str], li
     return f"{made.study.experiments[name]['title']}, {family}", heads, rows
 
 
-_AXES = {"hops": "hops K", "max_degree": "degree bound D", "k": "links that change, k", "phi": "φ"}
+_AXES = {
+    "hops": "hops K",
+    "max_degree": "degree bound D",
+    "k": "links that change, k",
+    "phi": "φ",
+    "queries": "queries |Q|",
+}
 
 
 def _axis(study: Study, name: str) -> str:
