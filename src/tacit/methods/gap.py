@@ -26,7 +26,7 @@ from tacit.methods.base import Fitted, Method, Noise, Outcome, Progress
 from tacit.methods.gap_settings import Carry, GapSettings, Preset, choose, protects_nodes
 from tacit.privacy.plan import Accounting, Plan, Stage, calibrated
 from tacit.privacy.sensitivity import Sensitivity, hop_sums
-from tacit.privacy.split import gaussian_mu
+from tacit.privacy.split import Share, multipliers
 from tacit.privacy.units import Edge, KNeighbors, Node, Unit
 
 if TYPE_CHECKING:
@@ -281,25 +281,15 @@ def _recharged(stage: Stage, settings: GapSettings, unit: Unit, facts: PublicFac
 
 
 def _ratios(settings: GapSettings, epsilon: float, delta: float) -> dict[str, float]:
-    """Noise multipliers that split the budget by shares, up to a common factor.
-
-    A Gaussian composition with parameter mu splits as ``mu^2 = sum of share_i mu^2``. K hops at
-    multiplier m have ``mu = sqrt(K)/m``; T steps of DP-SGD at rate q have, in the central limit,
-    ``mu = q sqrt(T (exp(1/m^2) - 1))`` (Bu, Dong, Long, Su, 2020). The limit only sets the ratio:
-    the exact accountant then calibrates the common factor.
-    """
-    learners = 2 if settings.encoder else 1
+    """Noise multipliers that split the budget by shares, up to a common factor."""
     if settings.aggregation_share == 0:
         return {"aggregation": 1.0, "encoder": 1.0, "classifier": 1.0}
-    mu = gaussian_mu(epsilon, delta)
-    shares = {"aggregation": settings.aggregation_share}
-    left = 1 - settings.aggregation_share
-    if learners == 2:
-        shares["encoder"] = settings.encoder_share or left / 2
-    shares["classifier"] = 1 - sum(shares.values())
-    ratios = {"aggregation": math.sqrt(settings.hops / shares.pop("aggregation")) / mu}
-    for name, share in shares.items():
-        per_step = mu * math.sqrt(share / settings.steps)
-        q = settings.sampling_rate
-        ratios[name] = 1 / per_step if q == 1 else 1 / math.sqrt(math.log1p((per_step / q) ** 2))
-    return ratios
+    encoder = 0.0
+    if settings.encoder:
+        encoder = settings.encoder_share or (1 - settings.aggregation_share) / 2
+    shares = [Share("aggregation", settings.aggregation_share, settings.hops)]
+    if encoder:
+        shares.append(Share("encoder", encoder, settings.steps, settings.sampling_rate))
+    left = 1 - settings.aggregation_share - encoder
+    shares.append(Share("classifier", left, settings.steps, settings.sampling_rate))
+    return multipliers(shares, epsilon, delta)
